@@ -77,58 +77,43 @@
 //!
 //! # Modules
 //!
-//! Lowest layer first. A module uses only modules listed before it, which
-//! `tests/tidy.rs` checks:
+//! This crate has the commands and the adapters; what they build on lies in crates of their own:
 //!
 //! ```text
-//! swarmletfs_base  names, errors, stores, texts, caches, and plain values such as Worker and Trace
-//! swarmletfs_trace  formats: from a store to workers
-//! swarmletfs_sandbox  runs a command in its own view of a workspace, behind the walls of the kernel
-//! catalog          snapshots of all workers, and how stale they may be
-//! view             the catalog restricted to one owner; the only way to a name or a byte
-//! search           regex and ranked search over the files of a view
-//! analysis         facts about a worker: digest, checks, root cause, excerpts
-//! route            names to requests: generated files, queries, cursors
-//! audit, write     changes of a store: recording workers, and the log of what was changed
-//! draft            what a worker writes in its view of a workspace, and what that changes
-//! approval         applies changes to the workspace, and takes them back
-//! query            answers as values: grep, search, compare, changes, the output of a call
-//! output           values as text: index.json, summary, evidence.txt, changes
-//! render           from a document of a view to bytes, again if it changes meanwhile
-//! tree             names to nodes to attributes, listings and bytes; inodes and handles
-//! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
+//! swarmletfs-base      names, errors, stores, texts, caches, and plain values such as Worker
+//! swarmletfs-trace     formats: from a store to workers
+//! swarmletfs-tree      the read-only tree without a kernel: views, facts, queries, reports, names
+//! swarmletfs-sandbox   runs a command in its own view of a workspace, behind walls of the kernel
+//! audit, write         changes of a store: recording workers, and the log of what was changed
+//! draft                what a worker writes in its view of a workspace, and what that changes
+//! approval             applies changes to the workspace, and takes them back
+//! fuse, mcp, cli       adapters that translate and reply, without logic; cli starts the others
 //! ```
 
 #![warn(missing_docs)]
 
-pub mod analysis;
 mod approval;
 pub mod audit;
-pub mod catalog;
 pub mod cli;
 mod draft;
 pub mod fuse;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-mod output;
-pub mod query;
 mod read_log;
-pub mod render;
 mod retention;
-pub mod route;
 #[cfg(test)]
 #[path = "../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod scale;
-pub mod search;
-pub mod tree;
-pub mod view;
 pub mod write;
 
 pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
-use swarmletfs_base::{digest, failure_signs, parallel, path_bytes, unicode, watchdog};
+use swarmletfs_base::{digest, parallel, path_bytes, unicode};
 use swarmletfs_sandbox as sandbox;
 pub use swarmletfs_trace as trace;
+
+use swarmletfs_tree::output;
+pub use swarmletfs_tree::{analysis, catalog, query, render, route, search, tree, view};
 
 pub use analysis::settings::Settings;
 pub use catalog::{Freshness, Source};

@@ -166,7 +166,10 @@ fn cached_data_changes_only_with_cache_format() {
     );
     let golden = GOLDEN.map(|(name, count, digest)| (name, count, digest.to_owned()));
     if CACHE_FORMAT == GOLDEN_FORMAT {
-        assert_eq!(digests, golden, "cached data has changed: raise CACHE_FORMAT in src/cache.rs");
+        assert_eq!(
+            digests, golden,
+            "cached data has changed: raise CACHE_FORMAT in crates/base/src/cache.rs"
+        );
     } else {
         assert_eq!(
             digests, golden,

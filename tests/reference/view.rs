@@ -79,19 +79,19 @@ pub fn view(
     }
     runs(&mut put, &members);
     by(&mut put, &members);
-    let asked = include_str!("../../src/route/grep/README.md");
+    let asked = include_str!("../../crates/tree/src/route/grep/README.md");
     put(&[b"grep"], ExpectedNode::Folder(None));
     put(
         &[b"grep/README.md"],
         ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None },
     );
-    let asked = include_str!("../../src/route/search/README.md");
+    let asked = include_str!("../../crates/tree/src/route/search/README.md");
     put(&[b"search"], ExpectedNode::Folder(None));
     put(
         &[b"search/README.md"],
         ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None },
     );
-    let compared = include_str!("../../src/route/compare/README.md");
+    let compared = include_str!("../../crates/tree/src/route/compare/README.md");
     put(&[b"compare"], ExpectedNode::Folder(None));
     put(
         &[b"compare/README.md"],

@@ -4,28 +4,28 @@
 
 pub mod analyzer;
 mod backfill;
-pub(crate) mod changes;
-pub(crate) mod checks;
+pub mod changes;
+pub mod checks;
 mod claims;
 mod cut;
-pub(crate) mod digest_cache;
-pub(crate) mod digest_store;
-pub(crate) mod excerpt;
+pub mod digest_cache;
+pub mod digest_store;
+pub mod excerpt;
 pub mod facets;
-pub(crate) mod file_uses;
-pub(crate) mod isolation;
+pub mod file_uses;
+pub mod isolation;
 mod line_scores;
 mod lines;
 pub mod missing;
-pub(crate) mod overlaps;
-pub(crate) mod retry;
-pub(crate) mod root_cause;
+pub mod overlaps;
+pub mod retry;
+pub mod root_cause;
 mod selection;
 pub mod settings;
 mod strings;
 mod success_claim;
-pub(crate) mod worker_digest;
-pub(crate) mod worker_states;
+pub mod worker_digest;
+pub mod worker_states;
 
 /// The reason given for a call without output.
-pub(crate) const NO_RESULT: &str = "no result has come";
+pub const NO_RESULT: &str = "no result has come";

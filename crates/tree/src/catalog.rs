@@ -35,18 +35,18 @@ pub use source::{
 };
 pub use watcher::WorkerLocation;
 
-use crate::cache::{DiskCache, Key, key};
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{
+use scan::{ScanContext, ScanScope};
+use swarmletfs_base::cache::{DiskCache, Key, key};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{
     Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Skipped, Status,
     WorkerCheck,
 };
-use crate::name::{Name, RelPath};
-use crate::parallel::parallel_map;
-use crate::store::{DirEntry, Kind, Store, Time};
-use crate::trace::RecordSource;
-use scan::{ScanContext, ScanScope};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::parallel::parallel_map;
+use swarmletfs_base::store::{DirEntry, Kind, Store, Time};
+use swarmletfs_trace::RecordSource;
 use watcher::Watcher;
 
 /// Maximum age of cached data.
@@ -433,7 +433,7 @@ impl Catalog {
     /// Returns the directories in a worker's directory, entered as `folder`, that only hold copies
     /// of what was there before; see [`Format::folders_of_originals`].
     ///
-    /// [`Format::folders_of_originals`]: crate::trace::Format::folders_of_originals
+    /// [`Format::folders_of_originals`]: swarmletfs_trace::Format::folders_of_originals
     pub fn folders_of_originals(
         &self,
         entry: &Entry,
@@ -514,7 +514,7 @@ impl Catalog {
     }
 
     /// Finds what was not understood in a worker; see
-    /// [`Format::check_worker`](crate::trace::Format::check_worker).
+    /// [`Format::check_worker`](swarmletfs_trace::Format::check_worker).
     pub fn check_worker(
         &self,
         entry: &Entry,
@@ -529,7 +529,7 @@ impl Catalog {
     }
 
     /// Finds what was not understood in the store of this number outside of its workers; see
-    /// [`Format::check_store`](crate::trace::Format::check_store).
+    /// [`Format::check_store`](swarmletfs_trace::Format::check_store).
     pub fn check_store(
         &self,
         number: usize,

@@ -18,30 +18,30 @@ use crate::analysis::analyzer::Analyzer;
 use crate::analysis::missing::Missing;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::error::{Error, Result};
-use crate::name::RelPath;
 use crate::route::Scope;
-use crate::text::budget::Budget;
 use crate::view::{Member, VisibleWorkers};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::text::budget::Budget;
 
 /// The workers whose files a query searches.
 pub struct QueryInput<'a> {
-    pub(crate) analyzer: &'a Analyzer,
-    pub(crate) scope: &'a Scope,
-    pub(crate) visible: &'a VisibleWorkers,
+    pub analyzer: &'a Analyzer,
+    pub scope: &'a Scope,
+    pub visible: &'a VisibleWorkers,
     /// The workers of the scope, with the states of their files.
-    pub(crate) states: &'a WorkerStates,
+    pub states: &'a WorkerStates,
 }
 
 impl QueryInput<'_> {
     /// Returns the size limit of the answer, which is `requested` unless that is `None`.
-    pub(crate) fn budget(&self, requested: Option<Budget>) -> Budget {
+    pub fn budget(&self, requested: Option<Budget>) -> Budget {
         self.analyzer.settings.budget_or(self.scope.default_budget(), requested)
     }
 
     /// Returns the parts that are missing: `late_files` files, and sessions that are not read yet.
     /// Returns `None` if there are none and time has not `ran_out`.
-    pub(crate) fn missing(&self, late_files: u64, ran_out: bool) -> Option<Missing> {
+    pub fn missing(&self, late_files: u64, ran_out: bool) -> Option<Missing> {
         let sessions = self.scope.unread_sessions(self.visible);
         Missing { files: late_files, sessions, ..Missing::default() }.if_any(ran_out)
     }
@@ -79,7 +79,7 @@ pub fn run<Q: FileQuery>(
 }
 
 /// Returns the workers of a scope with the states of their files.
-pub(crate) fn states_in(
+pub fn states_in(
     analyzer: &Analyzer,
     visible: &VisibleWorkers,
     scope: &Scope,
@@ -108,7 +108,7 @@ pub(crate) fn states_in(
 }
 
 /// Returns true if the files of a worker are still in the state of `fingerprint`.
-pub(crate) fn is_unchanged(
+pub fn is_unchanged(
     analyzer: &Analyzer,
     (member, fingerprint): &(Arc<Member>, Result<Arc<Fingerprint>>),
 ) -> bool {

@@ -23,11 +23,6 @@ use crate::analysis::settings::{Clock, Settings};
 use crate::analysis::worker_digest::WorkerRow;
 use crate::analysis::worker_states::{WorkerStates, hash_states};
 use crate::catalog::{Access, Fingerprint};
-use crate::deadline::Deadline;
-use crate::digest::{Key, digest, hash_value};
-use crate::error::{Error, Result};
-use crate::model::Record;
-use crate::name::Name;
 use crate::output::evidence::{self, SwarmReader};
 use crate::output::{index, summary};
 use crate::query::compare::{self, CompareQuery, ResolvedQuery};
@@ -35,13 +30,18 @@ use crate::query::since::ViewSnapshot;
 use crate::query::{FileQuery, states_in};
 use crate::route::cursor::Cursor;
 use crate::route::{Document, Group, Report, Scope};
-use crate::store::Time;
-use crate::text::budget::Budget;
-use crate::text::clean;
 use crate::view::{Member, View, VisibleWorkers};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::digest::{Key, digest, hash_value};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Record;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::Time;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::clean;
 
 /// Text of README.md at the root. It can also be part of a prompt.
-const README: &str = include_str!("../docs/AGENTS.md");
+const README: &str = include_str!("AGENTS.md");
 
 /// A generated file.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl Renderer {
 
     /// Creates a renderer for another view with the restriction of this one's. What is known of the
     /// workers of both is not read again.
-    pub(crate) fn with_view(&self, view: View) -> Renderer {
+    pub fn with_view(&self, view: View) -> Renderer {
         Renderer { analyzer: self.analyzer.with_view(view) }
     }
 
@@ -123,7 +123,7 @@ impl Renderer {
             Document::Since(cursor) => {
                 let (snapshot, cursor) = (ViewSnapshot::take(&self.analyzer.view), *cursor);
                 hash_value(&mut hash, &self.root_access()?);
-                snapshot.hash(&mut hash);
+                snapshot.hash_into(&mut hash);
                 Box::new(move |renderer, _, _| renderer.since_file(&snapshot, cursor))
             }
             Document::Compare(query) => self.comparison(query.clone(), &mut hash)?,

@@ -13,5 +13,5 @@ pub mod query_dir;
 pub mod search;
 pub mod shown_path;
 
-pub(crate) use content_kind::ContentKind;
+pub use content_kind::ContentKind;
 pub use document::{CHANGES, Document, Group, Report, Scope};

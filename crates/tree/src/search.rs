@@ -8,6 +8,6 @@ pub mod regex;
 const BINARY_PREFIX: usize = 8_000;
 
 /// Returns true if a file with this beginning is binary by git's rule: a NUL near the start.
-pub(crate) fn is_binary(beginning: &[u8]) -> bool {
+pub fn is_binary(beginning: &[u8]) -> bool {
     memchr::memchr(0, beginning.get(..BINARY_PREFIX).unwrap_or(beginning)).is_some()
 }

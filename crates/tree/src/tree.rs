@@ -48,21 +48,17 @@ use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
 pub use handle::{DirListing, DirPosition, ListedEntry};
-pub(crate) use inode::InoRange;
+pub use inode::InoRange;
 pub use inode::ROOT;
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
-pub(crate) use warm_up::warm_up;
+pub use warm_up::warm_up;
 
 pub use crate::analysis::settings::Settings;
 pub use crate::view::WorkerLocation;
 
-use crate::digest::digest;
-use crate::error::{Error, Result};
-use crate::name::Name;
 use crate::render::Renderer;
 use crate::route::ContentKind;
-use crate::store::File;
 use crate::view::View;
 use attr::ContentId;
 use dir_cache::DirCache;
@@ -73,6 +69,10 @@ use namespace::{AttrReply, Namespace};
 use node::{FacetPath, Node};
 use pinned_opens::PinnedOpens;
 use read_ahead::ReadAhead;
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::File;
 
 /// Time for which the kernel may cache a name or attributes of a worker's file or of a directory.
 const TTL: Duration = Duration::from_secs(1);
@@ -131,9 +131,9 @@ pub struct Tree {
 
 /// A user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileOwner {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub struct FileOwner {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 impl Tree {
@@ -144,7 +144,7 @@ impl Tree {
 
     /// Creates the tree of `view`, with inode numbers in `numbers`. If `reader` is given, all of it
     /// belongs to that user, who alone can read it.
-    pub(crate) fn of_reader(
+    pub fn of_reader(
         view: View,
         settings: Settings,
         numbers: InoRange,
@@ -180,7 +180,7 @@ impl Tree {
     }
 
     /// Returns the inode number of the root.
-    pub(crate) fn root(&self) -> Ino {
+    pub fn root(&self) -> Ino {
         self.root
     }
 
@@ -252,7 +252,7 @@ impl Tree {
     }
 
     /// Returns all inodes that the kernel knows.
-    pub(crate) fn inodes(&self) -> Vec<Ino> {
+    pub fn inodes(&self) -> Vec<Ino> {
         self.inodes.lock().numbers()
     }
 
@@ -353,7 +353,7 @@ impl Tree {
     }
 
     /// Counts one lookup of an inode that the kernel receives in a listing without attributes.
-    pub(crate) fn count_listed(&self, ino: Ino) {
+    pub fn count_listed(&self, ino: Ino) {
         self.inodes.lock().count_listed(ino);
     }
 
@@ -367,12 +367,12 @@ impl Tree {
     }
 
     /// Returns true if the kernel knows the inode.
-    pub(crate) fn is_known(&self, ino: Ino) -> bool {
+    pub fn is_known(&self, ino: Ino) -> bool {
         self.inodes.lock().get(ino).is_ok()
     }
 
     /// Returns what a file holds, for the log of reads.
-    pub(crate) fn content_kind(&self, ino: Ino) -> Result<ContentKind> {
+    pub fn content_kind(&self, ino: Ino) -> Result<ContentKind> {
         Ok(self.node(ino)?.content_kind())
     }
 
@@ -484,7 +484,9 @@ impl Tree {
                     bytes.split_at(usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len()));
                 Ok(reply(rest.split_at(size.min(rest.len())).0))
             }
-            Handle::File(_, file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
+            Handle::File(_, file) => {
+                Ok(reply(&swarmletfs_base::store::read_range(&*file, offset, size)?))
+            }
         }
     }
 
@@ -681,9 +683,9 @@ fn check_unchanged(known: ContentId, current: ContentId) -> Result<()> {
 mod tests {
     use super::*;
     use crate::catalog::{Freshness, Source};
-    use crate::name::RelPath;
-    use crate::store::Memory;
     use crate::view::Filter;
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::Memory;
 
     fn store(ids: &[&str]) -> Arc<Memory> {
         let store = Arc::new(Memory::new());

@@ -27,13 +27,15 @@ pub use visible::{Member, RunMembers, VisibleWorkers, find_by_prefix};
 
 pub use crate::catalog::WorkerLocation;
 
-use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{Record, RecordedChanges, Remarks, RemovedWorker, ToolCall, WorkerCheck};
-use crate::name::{Name, RelPath};
-use crate::store::{self, DirEntry, File, Kind, Meta, Time};
+use swarmletfs_base::cache::{DiskCache, Key, key};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{
+    Record, RecordedChanges, Remarks, RemovedWorker, ToolCall, WorkerCheck,
+};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{self, DirEntry, File, Kind, Meta, Time};
 
 /// Restriction of a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl View {
 
     /// Keeps the names of the workers of `previous`, a view of other stores, some of which may be
     /// those of this one.
-    pub(crate) fn keeping_names_of(self, previous: &View) -> View {
+    pub fn keeping_names_of(self, previous: &View) -> View {
         let numbers = self.catalog.numbers_of_stores(&previous.catalog);
         let names = previous.visible().numbered_names(&numbers);
         let visible = VisibleWorkers::new(&self.catalog.current(), &self.filter, &names);
@@ -622,9 +624,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::Status;
-    use crate::store::Memory;
-    use crate::trace::ClaudeCode;
+    use swarmletfs_base::model::Status;
+    use swarmletfs_base::store::Memory;
+    use swarmletfs_trace::ClaudeCode;
 
     fn write(store: &Memory, status: &str) {
         let path = RelPath::parse("workers/w/metadata.json").unwrap();

@@ -14,15 +14,15 @@ use super::isolation::{PART_GRACE, Subject};
 use super::settings::{Control, Settings};
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::Record;
-use crate::name::printable;
-use crate::parallel::parallel_map;
 use crate::search::ranked::{Index, WorkerIndex};
-use crate::store::Time;
 use crate::view::{Member, View};
-use crate::watchdog::{Unfinished, Watchdog};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Record;
+use swarmletfs_base::name::printable;
+use swarmletfs_base::parallel::parallel_map;
+use swarmletfs_base::store::Time;
+use swarmletfs_base::watchdog::{Unfinished, Watchdog};
 
 /// Reads the state of a worker's files, or returns a cached one; see [`View::fingerprint`].
 type ReadState = fn(&View, &Member, bool) -> Result<Arc<Fingerprint>>;
@@ -31,8 +31,8 @@ type ReadState = fn(&View, &Member, bool) -> Result<Arc<Fingerprint>>;
 /// allow. Clones share all state.
 #[derive(Clone)]
 pub struct Analyzer {
-    pub(crate) view: Arc<View>,
-    pub(crate) settings: Settings,
+    pub view: Arc<View>,
+    pub settings: Settings,
     pub(super) cache: Arc<DigestCache>,
     pub(super) facet_indexes: Arc<FacetIndexes>,
     pub(super) known_files: Arc<KnownFiles>,
@@ -44,7 +44,7 @@ pub struct Analyzer {
 
 impl Analyzer {
     /// Creates an analyzer of the workers of `view`.
-    pub(crate) fn new(view: View, settings: Settings) -> Analyzer {
+    pub fn new(view: View, settings: Settings) -> Analyzer {
         let watchdog = Watchdog::default();
         let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
         let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
@@ -63,7 +63,7 @@ impl Analyzer {
 
     /// Creates an analyzer of the workers of `view`, with the restriction of this one's. It begins
     /// with the digests of this one.
-    pub(crate) fn with_view(&self, view: View) -> Analyzer {
+    pub fn with_view(&self, view: View) -> Analyzer {
         let analyzer = Analyzer::new(view, self.settings.clone());
         analyzer.cache.adopt(&self.cache);
         analyzer
@@ -71,7 +71,7 @@ impl Analyzer {
 
     /// Returns the digests of `states`, in their order. `is_whole_view` is true if these are all
     /// workers of the view, so that the cache directory may keep the digests.
-    pub(crate) fn digests(
+    pub fn digests(
         &self,
         states: &WorkerStates,
         is_whole_view: bool,
@@ -85,7 +85,7 @@ impl Analyzer {
     ///
     /// # Errors
     /// [`Unfinished`] if `work` does not stop in time or an abandoned task holds the subject.
-    pub(crate) fn run_isolated<R: Send + 'static>(
+    pub fn run_isolated<R: Send + 'static>(
         &self,
         subject: &Subject,
         grace: Duration,
@@ -105,7 +105,7 @@ impl Analyzer {
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
     /// [`crate::view::View::record`].
-    pub(crate) fn record(
+    pub fn record(
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
@@ -126,7 +126,7 @@ impl Analyzer {
     ///
     /// # Errors
     /// A sentence that says why the output cannot be read.
-    pub(crate) fn run_cut(
+    pub fn run_cut(
         &self,
         member: &Member,
         cut: ExcerptTask,
@@ -143,7 +143,7 @@ impl Analyzer {
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
     /// [`crate::search::ranked::Index::read`].
-    pub(crate) fn indexed(
+    pub fn indexed(
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
@@ -174,7 +174,7 @@ impl Analyzer {
 
     /// Returns the state of each worker's files. When time runs out, the rest have their last known
     /// state or [`Error::Late`], and the backfill reads them.
-    pub(crate) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
+    pub fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
         self.states_read_by(members, View::fingerprint)
     }
 
@@ -212,7 +212,7 @@ impl Analyzer {
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.
-    pub(crate) fn log_overdue(&self) {
+    pub fn log_overdue(&self) {
         for subject in self.watchdog.overdue() {
             let subject = match subject {
                 Subject::Worker(name) => {

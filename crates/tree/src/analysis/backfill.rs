@@ -48,8 +48,8 @@ mod tests {
     use super::super::settings::Settings;
     use super::*;
     use crate::catalog::{Freshness, Source};
-    use crate::store::Memory;
     use crate::view::{Filter, View};
+    use swarmletfs_base::store::Memory;
 
     #[test]
     fn one_caller_claims_the_backfill_until_it_ends_or_panics() {

@@ -6,11 +6,13 @@ mod workspace;
 use std::collections::{HashMap, HashSet};
 
 use super::file_uses::{absolute, relative};
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::{CONTENT_MAX, FileEdit, RecordedChanges, RecordedEdits, TextReplacement};
-use crate::text::unified::{Hunk, hunk_of_lines, hunks};
 use crate::view::{Member, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{
+    CONTENT_MAX, FileEdit, RecordedChanges, RecordedEdits, TextReplacement,
+};
+use swarmletfs_base::text::unified::{Hunk, hunk_of_lines, hunks};
 
 /// Maximum number of bytes of contents that are read or rebuilt for one worker, over all
 /// replacements of all edits.
@@ -21,22 +23,22 @@ const HELD_MAX: usize = 128 << 20;
 
 /// The changes of a worker.
 #[derive(Debug, Default)]
-pub(crate) struct FileChanges {
+pub struct FileChanges {
     /// The changed files, by their first edit.
-    pub(crate) files: Vec<FileChange>,
+    pub files: Vec<FileChange>,
     /// Origin of the changes.
-    pub(crate) source: ChangeSource,
+    pub source: ChangeSource,
     /// Number of edits that were used.
-    pub(crate) edits: usize,
+    pub edits: usize,
     /// Number of edits that are not shown because they exceed a limit.
-    pub(crate) excess: u64,
+    pub excess: u64,
     /// Number of edits that were not read or used in time.
-    pub(crate) unread: u64,
+    pub unread: u64,
 }
 
 /// The origin of a worker's changes.
 #[derive(Debug, Default)]
-pub(crate) enum ChangeSource {
+pub enum ChangeSource {
     /// The edits in the worker's record.
     #[default]
     Record,
@@ -46,40 +48,40 @@ pub(crate) enum ChangeSource {
 
 /// Facts about the changes of a workspace. Nothing here is cleaned.
 #[derive(Debug, Default)]
-pub(crate) struct WorkspaceFacts {
+pub struct WorkspaceFacts {
     /// Path of the workspace, if it is known.
-    pub(crate) workspace: Option<String>,
+    pub workspace: Option<String>,
     /// True if the worker had ended when the changes were found.
-    pub(crate) is_final: bool,
+    pub is_final: bool,
     /// Number of changed paths that are left out because git ignores them.
-    pub(crate) ignored: u64,
+    pub ignored: u64,
     /// Other facts that a reader must know.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// The changes of one file.
 #[derive(Debug, Default)]
-pub(crate) struct FileChange {
+pub struct FileChange {
     /// The path, relative to the worker's directory if the file lies in it, else from the root of
     /// the file system. It does not begin with a slash. It may be invalid UTF-8.
-    pub(crate) path: Vec<u8>,
+    pub path: Vec<u8>,
     /// True if the file does not lie in the worker's directory.
-    pub(crate) is_outside: bool,
+    pub is_outside: bool,
     /// True if this is a folder before and after, so that git does not record it.
-    pub(crate) is_folder: bool,
+    pub is_folder: bool,
     /// True if a file or link was deleted and no other one has its path.
-    pub(crate) is_gone: bool,
+    pub is_gone: bool,
     /// Indexes of the files that have to be deleted before this one can be created.
-    pub(crate) needs: Vec<usize>,
+    pub needs: Vec<usize>,
     /// The reason why the diff is written as a comment, which git skips.
-    pub(crate) skipped_because: Option<&'static str>,
+    pub skipped_because: Option<&'static str>,
     /// The parts of the change, in order.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
 }
 
 /// A part of the changes of a file.
 #[derive(Debug)]
-pub(crate) enum Part {
+pub enum Part {
     /// FileChanges between two contents that are known, at least around the changes.
     Diff {
         /// The state of the file before the changes.
@@ -113,27 +115,27 @@ pub(crate) enum Part {
 
 /// The exact change of a file or link from one content to another.
 #[derive(Debug)]
-pub(crate) struct EntryDiff {
+pub struct EntryDiff {
     /// The content before; `None` if there was none.
-    pub(crate) old: Option<BlobName>,
+    pub old: Option<BlobName>,
     /// The content after; `None` if there is none.
-    pub(crate) new: Option<BlobName>,
+    pub new: Option<BlobName>,
     /// The difference.
-    pub(crate) body: DiffBody,
+    pub body: DiffBody,
 }
 
 /// A content as git names it.
 #[derive(Debug)]
-pub(crate) struct BlobName {
+pub struct BlobName {
     /// The mode, such as `100644`.
-    pub(crate) mode: &'static str,
+    pub mode: &'static str,
     /// The name of the content: 40 hexadecimal digits, or empty if only the mode changed.
-    pub(crate) id: String,
+    pub id: String,
 }
 
 /// The difference of two contents.
 #[derive(Debug)]
-pub(crate) enum DiffBody {
+pub enum DiffBody {
     /// None: only the mode changed.
     Mode,
     /// The hunks of two texts. Empty if an empty file was created or deleted.
@@ -144,7 +146,7 @@ pub(crate) enum DiffBody {
 
 /// The state of a file before a part of its changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Start {
+pub enum Start {
     /// The content is recorded.
     Recorded,
     /// The file did not exist.
@@ -161,34 +163,34 @@ pub(crate) enum Start {
 
 impl Start {
     /// Returns true if the file counts as absent.
-    pub(crate) fn is_absent(self) -> bool {
+    pub fn is_absent(self) -> bool {
         matches!(self, Start::Absent | Start::Unknown | Start::GoneBetween)
     }
 }
 
 impl FileChanges {
     /// Returns the numbers of added and removed lines of all files.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> (usize, usize) {
         let counts = self.files.iter().map(FileChange::counts);
         counts.fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1))
     }
 
     /// Returns the number of changed files and links.
-    pub(crate) fn file_count(&self) -> usize {
+    pub fn file_count(&self) -> usize {
         self.files.iter().filter(|file| !file.is_folder).count()
     }
 }
 
 impl FileChange {
     /// Returns the path with the slash of the root if the file lies outside.
-    pub(crate) fn full_path(&self) -> String {
+    pub fn full_path(&self) -> String {
         let has_drive = self.path.get(1..).is_some_and(|rest| rest.starts_with(b":/"));
         let root = if self.is_outside && !has_drive { "/" } else { "" };
         format!("{root}{}", String::from_utf8_lossy(&self.path))
     }
 
     /// Returns the numbers of added and removed lines.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> (usize, usize) {
         self.parts
             .iter()
             .map(Part::counts)
@@ -198,7 +200,7 @@ impl FileChange {
 
 impl Part {
     /// Returns the numbers of added and removed lines.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> (usize, usize) {
         match self {
             Part::Diff { hunks, .. } => (
                 hunks.iter().map(|hunk| hunk.added).sum(),
@@ -240,7 +242,7 @@ impl Part {
 
 impl EntryDiff {
     /// Returns the hunks of the diff.
-    pub(crate) fn hunks(&self) -> &[Hunk] {
+    pub fn hunks(&self) -> &[Hunk] {
         match &self.body {
             DiffBody::Text(hunks) => hunks,
             DiffBody::Mode | DiffBody::Binary(_) => &[],
@@ -250,7 +252,7 @@ impl EntryDiff {
 
 /// Reads the changes of a worker; `None` if its record holds no edits. Leaves out the rest when
 /// `deadline` passes.
-pub(crate) fn read_changes(
+pub fn read_changes(
     view: &View,
     member: &Member,
     deadline: Deadline<'_>,

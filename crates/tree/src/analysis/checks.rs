@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::success_claim::{SuccessClaim, mentions_check};
 use crate::catalog::Fingerprint;
-use crate::model::{
+use swarmletfs_base::model::{
     Flaw, Outcome, Output, Record, Skipped, Status, ToolCall, Trace, UnansweredCalls, Unused,
 };
-use crate::name::RelPath;
-use crate::store::Time;
-use crate::text::clean::one_line;
-use crate::text::count;
-use crate::unicode::count_hidden;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Time;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::count;
+use swarmletfs_base::unicode::count_hidden;
 
 /// Minimum number of failures of one call that are reported as repeated.
 const REPEATED_MIN: usize = 3;
@@ -30,7 +30,7 @@ const QUOTE_MAX: usize = 80;
 /// The meaning of a failed check, in the order in which checks are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum CheckKind {
+pub enum CheckKind {
     /// The worker claims success, and its record contradicts that.
     Doubt,
     /// A fact about the worker that contradicts no claim.
@@ -41,21 +41,21 @@ pub(crate) enum CheckKind {
 
 /// A check that a worker's record does not pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FailedCheck {
+pub struct FailedCheck {
     /// The name of the check, equal in all files.
-    pub(crate) name: Cow<'static, str>,
+    pub name: Cow<'static, str>,
     /// The meaning of the finding.
-    pub(crate) kind: CheckKind,
+    pub kind: CheckKind,
     /// The reason, as a sentence.
     #[serde(rename = "says")]
-    pub(crate) message: String,
+    pub message: String,
     /// The file that proves it, relative to the worker's directory.
-    pub(crate) file: String,
+    pub file: String,
 }
 
 impl FailedCheck {
     /// Creates a finding about the quality of the record.
-    pub(crate) fn new(
+    pub fn new(
         name: &'static str,
         message: impl Into<String>,
         file: impl Into<String>,
@@ -112,13 +112,13 @@ impl Claim {
 const SILENT: Duration = Duration::from_secs(15 * 60);
 /// Name of the check that finds silent workers. It applies only to files about many workers:
 /// silence is measured against the writes of others, not against the clock.
-pub(crate) const SILENT_NAME: &str = "silent";
+pub const SILENT_NAME: &str = "silent";
 /// Name of the check that reports what there was no time to read.
 const LATE_NAME: &str = "not_read_in_time";
 
 /// Returns the duration of a worker's silence: from `last`, its last write, to `newest`, the last
 /// write of any worker. Returns `None` if the worker is not silent.
-pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
+pub fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
     let silence = Duration::from_secs(
         u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default(),
     );
@@ -126,7 +126,7 @@ pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
 }
 
 /// Access to a worker's files for checks of its final words.
-pub(crate) trait ClaimedFiles {
+pub trait ClaimedFiles {
     /// Returns the checks about files that the final words claim.
     fn missing(&self) -> Vec<FailedCheck>;
 
@@ -136,7 +136,7 @@ pub(crate) trait ClaimedFiles {
 
 /// Runs all checks and returns those that the record does not pass: doubts first, data quality
 /// last.
-pub(crate) fn run(
+pub fn run(
     record: &Record,
     fingerprint: &Fingerprint,
     files: &dyn ClaimedFiles,

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::checks::{CheckKind, FailedCheck};
-use crate::error::Error;
-use crate::model::{Outcome, Record, ToolCall};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, read_range};
-use crate::text::clean::one_line;
-use crate::trace::{INPUT_MAX, INPUTS_TOTAL_MAX};
 use crate::view::{Member, View, WorkerFiles};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::model::{Outcome, Record, ToolCall};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, read_range};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_trace::{INPUT_MAX, INPUTS_TOTAL_MAX};
 
 /// Maximum length of final words that is parsed, in bytes.
 const WORDS_MAX: usize = 64 << 10;

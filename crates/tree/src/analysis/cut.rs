@@ -2,8 +2,8 @@
 
 use super::line_scores::LineScores;
 use super::lines::{ESCAPE_MAX, LineChunk};
-use crate::failure_signs;
-use crate::text::clean::{Cleaned, cleaned, escape_markers};
+use swarmletfs_base::failure_signs;
+use swarmletfs_base::text::clean::{Cleaned, cleaned, escape_markers};
 
 /// Factor for the score of a part next to the part with the sign of failure.
 const NEIGHBOR_FACTOR: f64 = 0.9;

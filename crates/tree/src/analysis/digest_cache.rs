@@ -17,12 +17,12 @@ use super::settings::{Control, Settings};
 use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::name::Name;
-use crate::parallel::parallel_rounds;
 use crate::view::{Member, View};
-use crate::watchdog::{Unfinished, Watchdog};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::parallel::parallel_rounds;
+use swarmletfs_base::watchdog::{Unfinished, Watchdog};
 
 /// Maximum number of cached digests.
 const CAPACITY: usize = 200_000;
@@ -32,7 +32,7 @@ const BACKFILL_STEP: Duration = Duration::from_millis(250);
 const FILE_COST: u64 = 64 << 10;
 
 /// The result of a request for a digest.
-pub(crate) enum DigestResult {
+pub enum DigestResult {
     /// The digest, with the state of the worker's files that it describes.
     Ready(Arc<WorkerDigest>, Arc<Fingerprint>),
     /// Time ran out, or the worker cannot be read.
@@ -43,7 +43,7 @@ pub(crate) enum DigestResult {
 
 impl DigestResult {
     /// Returns the digest if it is ready.
-    pub(crate) fn digest(&self) -> Option<&Arc<WorkerDigest>> {
+    pub fn digest(&self) -> Option<&Arc<WorkerDigest>> {
         match self {
             DigestResult::Ready(digest, _) => Some(digest),
             DigestResult::Unread | DigestResult::Gone => None,
@@ -51,7 +51,7 @@ impl DigestResult {
     }
 
     /// Returns true if the result describes the `requested` state of the worker's files.
-    pub(crate) fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
+    pub fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
         match (self, requested) {
             (DigestResult::Ready(_, fingerprint), Ok(requested)) => {
                 fingerprint.key == requested.key
@@ -63,7 +63,7 @@ impl DigestResult {
 }
 
 /// Digests of the workers of a view.
-pub(crate) struct DigestCache {
+pub struct DigestCache {
     /// The latest digest of each worker by name, and the state that it describes.
     digests: Cache<Name, (DigestKey, Arc<WorkerDigest>)>,
     /// Maximum time to compute the digest of one worker.
@@ -80,7 +80,7 @@ pub(crate) struct DigestCache {
 
 impl DigestCache {
     /// Creates an empty cache that spends at most `worker_timeout` on one digest.
-    pub(crate) fn new(
+    pub fn new(
         worker_timeout: Duration,
         store: Option<DigestStore>,
         watchdog: Watchdog<Subject>,
@@ -107,7 +107,7 @@ impl DigestCache {
 
     /// Takes over the digests in the cache of another view with the same restriction. One is used
     /// only for a worker in the state that it describes.
-    pub(crate) fn adopt(&self, other: &DigestCache) {
+    pub fn adopt(&self, other: &DigestCache) {
         // Loaded later, they would replace those that are taken over.
         self.load_stored();
         other.digests.iter().for_each(|(name, digest)| self.digests.insert(name, digest));
@@ -142,7 +142,7 @@ impl DigestCache {
     }
 
     /// Returns true if [`DigestCache::backfill`] has work to do.
-    pub(crate) fn has_backlog(&self) -> bool {
+    pub fn has_backlog(&self) -> bool {
         let mut next = self.next_worker.lock();
         if self.is_incomplete.swap(false, Ordering::AcqRel) {
             next.get_or_insert(0);
@@ -151,7 +151,7 @@ impl DigestCache {
     }
 
     /// Computes missing digests for a short time, each once. Returns true if there are more.
-    pub(crate) fn backfill(self: &Arc<Self>, view: &Arc<View>) -> bool {
+    pub fn backfill(self: &Arc<Self>, view: &Arc<View>) -> bool {
         let started = Instant::now();
         let visible = view.visible();
         let Some(mut at) = *self.next_worker.lock() else { return false };
@@ -177,7 +177,7 @@ impl DigestCache {
 
     /// Returns the digests of the workers in `states`, in their order. If `is_whole_view` is true,
     /// the digests may be stored for the next start.
-    pub(crate) fn get_all(
+    pub fn get_all(
         self: &Arc<Self>,
         view: &Arc<View>,
         states: &WorkerStates,
@@ -330,9 +330,9 @@ fn digest_key(member: &Member, fingerprint: &Fingerprint) -> DigestKey {
 mod tests {
     use super::*;
     use crate::catalog::{Freshness, Source};
-    use crate::name::RelPath;
-    use crate::store::Memory;
     use crate::view::Filter;
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::Memory;
 
     #[test]
     fn a_worker_that_keeps_changing_takes_one_entry() {

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::checks::FailedCheck;
 use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
-use crate::cache::{DiskCache, key};
-use crate::digest::Key;
-use crate::model::{Outcome, Tokens};
-use crate::name::Name;
+use swarmletfs_base::cache::{DiskCache, key};
+use swarmletfs_base::digest::Key;
+use swarmletfs_base::model::{Outcome, Tokens};
+use swarmletfs_base::name::Name;
 
 /// Minimum number of new digests that is worth a write.
 const MIN_NEW: u64 = 32;
@@ -25,10 +25,10 @@ const MIN_NEW: u64 = 32;
 const WRITE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Identifies a digest: the state of the worker's files, and the key of its catalog entry.
-pub(crate) type DigestKey = (Key, Key);
+pub type DigestKey = (Key, Key);
 
 /// Stores the digests of a view on disk.
-pub(crate) struct DigestStore {
+pub struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
     unsaved: Mutex<UnsavedDigests>,
@@ -70,19 +70,19 @@ struct StoredDigest {
 
 impl DigestStore {
     /// Returns the store in `cache` for the view identified by `scope`.
-    pub(crate) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
+    pub fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
         DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::default() }
     }
 
     /// Reads all stored digests.
-    pub(crate) fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
+    pub fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
         let body = self.cache.get(self.key).and_then(|entry| entry.body()).unwrap_or_default();
         let all: Vec<StoredDigest> = postcard::from_bytes(&body).unwrap_or_default();
         all.into_iter().filter_map(StoredDigest::into_digest).collect()
     }
 
     /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
-    pub(crate) fn is_due(&self, computed: usize) -> bool {
+    pub fn is_due(&self, computed: usize) -> bool {
         let mut unsaved = self.unsaved.lock();
         unsaved.count += computed;
         let is_due = unsaved.count as u64 >= self.cache.threshold(MIN_NEW)
@@ -94,7 +94,7 @@ impl DigestStore {
     }
 
     /// Replaces the stored digests.
-    pub(crate) fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
+    pub fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
         let all: Vec<StoredDigest> = all
             .iter()
             .filter_map(|(name, key, digest)| StoredDigest::new(name, *key, digest))

@@ -8,14 +8,14 @@ use foldhash::fast::RandomState;
 use super::cut::cut_most_relevant;
 use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::failure_signs;
-use crate::store::{File, read_range};
-use crate::text::clean::escape_markers;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::failure_signs;
+use swarmletfs_base::store::{File, read_range};
+use swarmletfs_base::text::clean::escape_markers;
 
 /// Maximum size of an output that is read into memory whole, in bytes.
-pub(crate) const WHOLE_MAX: u64 = 1 << 20;
+pub const WHOLE_MAX: u64 = 1 << 20;
 /// Read size of the search through a larger output, in bytes.
 const STEP: u64 = 1 << 20;
 /// Number of hits in a large output that end the search.
@@ -40,7 +40,7 @@ const ENDS_HEAD_PERCENT: usize = 50;
 const REGION: usize = 500;
 
 /// Minimum part of a relevant line that is worth showing, in bytes.
-pub(crate) const LINE_MIN: usize = 24;
+pub const LINE_MIN: usize = 24;
 /// Factor for the score of a line that another excerpt shows already.
 const SHOWN_FACTOR: f64 = 0.2;
 /// Minimum length of a line that is compared with lines of other excerpts, in bytes.
@@ -51,14 +51,14 @@ const SHOWN_LINE_MIN: usize = 24;
 const EXACT_ATTEMPTS: usize = 4;
 
 /// Note on an output that is not UTF-8.
-pub(crate) const NOT_UTF8: &str = "not UTF-8";
+pub const NOT_UTF8: &str = "not UTF-8";
 /// Bytes that an output without a note may take beyond its share: the minimum room reserved for a
 /// note. Otherwise an escaped marker alone could cause a short output to be cut.
 const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
 
 /// The part of an output that is shown first if not all of it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Focus {
+pub enum Focus {
     /// The most relevant line, cut if the share is too small for it.
     Failure,
     /// The lines with the highest scores.
@@ -68,25 +68,25 @@ pub(crate) enum Focus {
 }
 
 /// A task that makes an excerpt until the deadline passes.
-pub(crate) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
+pub type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
 /// The excerpt with the lines shown so far, or the reason why the output cannot be read.
-pub(crate) type ExcerptResult = Result<(Excerpt, ShownLines), String>;
+pub type ExcerptResult = Result<(Excerpt, ShownLines), String>;
 
 /// The part of an output that is shown.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Excerpt {
+pub struct Excerpt {
     /// Text with omission lines; ends in a line end unless empty.
-    pub(crate) text: String,
+    pub text: String,
     /// True if nothing was omitted.
-    pub(crate) whole: bool,
+    pub whole: bool,
     /// True if the text names the offsets of omissions.
-    pub(crate) has_offsets: bool,
+    pub has_offsets: bool,
     /// Note for the section line.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
     /// Size of the output when it was read, in bytes; `None` if it was not read.
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// Number of invisible characters that were removed from the text.
-    pub(crate) hidden: usize,
+    pub hidden: usize,
 }
 
 /// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
@@ -96,7 +96,7 @@ pub(crate) struct Excerpt {
 /// # Errors
 ///
 /// Returns an error if `file` cannot be read.
-pub(crate) fn excerpt(
+pub fn excerpt(
     file: &dyn File,
     share: usize,
     focus: Focus,
@@ -200,7 +200,7 @@ fn cut_excerpt<'a>(
 
 /// Returns the minimum share in which the most relevant line of an output of `size` bytes has some
 /// room, in bytes.
-pub(crate) fn min_share(size: u64) -> usize {
+pub fn min_share(size: u64) -> usize {
     2 * gap_cost(size) + LINE_MIN
 }
 
@@ -211,7 +211,7 @@ fn gap_cost(size: u64) -> usize {
 
 /// Lines that earlier excerpts of the same evidence.txt show.
 #[derive(Debug, Default)]
-pub(crate) struct ShownLines(HashSet<String, RandomState>);
+pub struct ShownLines(HashSet<String, RandomState>);
 
 impl ShownLines {
     fn add(&mut self, chunk: &LineChunk<'_>) {
@@ -301,7 +301,7 @@ impl LoadedOutput {
 }
 
 /// Converts a size in bytes to a buffer length, saturating.
-pub(crate) fn length(bytes: u64) -> usize {
+pub fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
@@ -570,8 +570,8 @@ fn omission(bytes: u64, first: u64, last: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::RelPath;
-    use crate::store::{Memory, Store};
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::{Memory, Store};
 
     fn file(text: &str) -> Box<dyn File> {
         let (store, path) = (Memory::new(), RelPath::parse("output").unwrap());

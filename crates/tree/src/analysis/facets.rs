@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
 use crate::catalog::Entry;
-use crate::model::{SharedStr, TraceTime, Worker};
-use crate::name::{Name, to_file_name};
 use crate::view::{Member, VisibleWorkers};
+use swarmletfs_base::model::{SharedStr, TraceTime, Worker};
+use swarmletfs_base::name::{Name, to_file_name};
 
 /// Name of the directory of unread workers.
 pub(super) const UNREAD: &str = "unread";
@@ -116,7 +116,7 @@ impl Facet {
     }
 
     /// Returns true if the values come from digests rather than the catalog.
-    pub(crate) fn needs_digest(self) -> bool {
+    pub fn needs_digest(self) -> bool {
         matches!(self, Facet::Outcome | Facet::Tool) || self.is_file()
     }
 
@@ -282,7 +282,7 @@ impl Selection {
     }
 
     /// Returns true if the digests of workers are needed to find the selected ones.
-    pub(crate) fn needs_digest(&self) -> bool {
+    pub fn needs_digest(&self) -> bool {
         self.values.iter().any(|(facet, _)| facet.needs_digest())
     }
 
@@ -335,7 +335,7 @@ impl FacetIndex {
 
 /// The latest index of each catalog facet.
 #[derive(Default)]
-pub(crate) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
+pub struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
     /// Returns the index of a facet if it was built for this `generation` of the view.
@@ -356,7 +356,7 @@ impl FacetIndexes {
 /// The files in the latest listing of each facet. They spare the lookup of a listed file a search
 /// through all workers.
 #[derive(Default)]
-pub(crate) struct KnownFiles(Mutex<HashMap<Facet, KnownListing>>);
+pub struct KnownFiles(Mutex<HashMap<Facet, KnownListing>>);
 
 /// The files of one listing.
 struct KnownListing {

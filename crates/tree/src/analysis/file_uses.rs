@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AccessKind, ChangeKind, Outcome, Record, ToolCall};
+use swarmletfs_base::model::{AccessKind, ChangeKind, Outcome, Record, ToolCall};
 
 /// Maximum number of files kept of a worker.
 const FILES_MAX: usize = 2_000;
 
 /// A file that a worker read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileUse {
+pub struct FileUse {
     /// The path, relative to the worker's directory if it lies in it.
-    pub(crate) path: String,
+    pub path: String,
     /// Number of reads.
-    pub(crate) reads: u64,
+    pub reads: u64,
     /// Number of changes.
-    pub(crate) edits: u64,
+    pub edits: u64,
     /// True if the worker created the file.
-    pub(crate) created: bool,
+    pub created: bool,
     /// Number of lines added by all changes.
-    pub(crate) added: u64,
+    pub added: u64,
     /// Number of lines removed by all changes.
-    pub(crate) removed: u64,
+    pub removed: u64,
     /// Times of the first and the last change, in milliseconds since 1970.
-    pub(crate) edited_at: Option<(i64, i64)>,
+    pub edited_at: Option<(i64, i64)>,
 }
 
 impl FileUse {
@@ -45,7 +45,7 @@ impl FileUse {
 
 /// Returns the files of a record, sorted by path. Beyond [`FILES_MAX`], files that were only read
 /// are dropped first.
-pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
+pub fn file_uses(record: &Record) -> Vec<FileUse> {
     let cwd = record.worker.cwd.as_deref().map(|cwd| absolute(cwd, None));
     let mut uses: BTreeMap<String, FileUse> = BTreeMap::new();
     // A call that failed or never ran used no file.
@@ -118,8 +118,8 @@ pub(super) fn relative<'a>(path: &'a str, cwd: Option<&str>) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{FileAccess, Trace, Worker};
-    use crate::name::{Name, RelPath};
+    use swarmletfs_base::model::{FileAccess, Trace, Worker};
+    use swarmletfs_base::name::{Name, RelPath};
 
     #[test]
     fn all_spellings_of_a_path_are_one_file() {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::digest::Key;
-use crate::name::Name;
+use swarmletfs_base::digest::Key;
+use swarmletfs_base::name::Name;
 
 /// Time that a part of an answer may take to return after its deadline.
-pub(crate) const PART_GRACE: Duration = Duration::from_millis(500);
+pub const PART_GRACE: Duration = Duration::from_millis(500);
 
 /// The subject of a task. While an abandoned task runs, no other starts on its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
+pub enum Subject {
     /// The files of the worker with this name.
     Worker(Name),
     /// The answer about many workers with this key.

@@ -12,7 +12,7 @@
 //! machine.
 
 use super::lines::LineChunk;
-use crate::failure_signs::LineSigns;
+use swarmletfs_base::failure_signs::LineSigns;
 
 /// Weight of a line of a stack trace.
 const FRAME: f64 = 2.1;
@@ -50,10 +50,10 @@ const INDENTED: f64 = 0.9;
 #[derive(Debug, Default)]
 pub(super) struct LineScores {
     /// Score of each chunk.
-    pub(crate) scores: Vec<f64>,
+    pub scores: Vec<f64>,
     /// Index of the highest-scoring chunk with a sign of failure, the latest among equals. It is
     /// worth showing wherever it is.
-    pub(crate) failure: Option<usize>,
+    pub failure: Option<usize>,
 }
 
 /// Returns the scores of `chunks`, which are in order, of an output of `size` bytes.

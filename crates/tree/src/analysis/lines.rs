@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use crate::failure_signs::is_red;
-use crate::text::clean::{Cleaned, cleaned};
+use swarmletfs_base::failure_signs::is_red;
+use swarmletfs_base::text::clean::{Cleaned, cleaned};
 
 /// Maximum size of a chunk, in bytes; a longer line is split.
 const CHUNK_MAX: usize = 480;
@@ -19,17 +19,17 @@ pub(super) const ESCAPE_MAX: usize = 32;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LineChunk<'a> {
     /// Offset of the first byte in the file.
-    pub(crate) start: u64,
+    pub start: u64,
     /// Offset after the last byte in the file.
-    pub(crate) end: u64,
+    pub end: u64,
     /// Cleaned text.
-    pub(crate) text: Cow<'a, str>,
+    pub text: Cow<'a, str>,
     /// True if the text is in a color of errors.
-    pub(crate) red: bool,
+    pub red: bool,
     /// Number of times that the line repeats within the bytes of this chunk.
-    pub(crate) repeats: usize,
+    pub repeats: usize,
     /// Number of invisible characters that were removed from the text.
-    pub(crate) hidden: usize,
+    pub hidden: usize,
 }
 
 impl LineChunk<'_> {

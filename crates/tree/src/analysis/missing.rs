@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::text::count;
+use swarmletfs_base::text::count;
 
 /// The parts missing from an answer. If nothing is counted, the answer lacks an unknown part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Missing {
 
 impl Missing {
     /// Returns `self` if anything is missing or the render ran out of time.
-    pub(crate) fn if_any(self, ran_out: bool) -> Option<Missing> {
+    pub fn if_any(self, ran_out: bool) -> Option<Missing> {
         let nothing = Missing { workers: self.workers, ..Missing::default() };
         (ran_out || self != nothing).then_some(self)
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Missing {
 }
 
 /// Prepends a line that names the `missing` parts, if any.
-pub(crate) fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
+pub fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
     match missing {
         Some(missing) => format!("{missing}\n{text}").into_bytes(),
         None => text.into_bytes(),

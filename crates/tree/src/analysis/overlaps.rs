@@ -9,13 +9,13 @@ use super::worker_digest::WorkerRow;
 use crate::view::Member;
 
 /// A file that several workers edited at overlapping times.
-pub(crate) struct Overlap<'a> {
+pub struct Overlap<'a> {
     /// The path, relative to the first worker's directory if it lies in it.
-    pub(crate) path: &'a str,
+    pub path: &'a str,
     /// The workers, each of which overlaps another one, in the order of their first edits.
-    pub(crate) members: Vec<&'a Member>,
+    pub members: Vec<&'a Member>,
     /// Number of edits of all these workers.
-    pub(crate) edits: u64,
+    pub edits: u64,
 }
 
 /// The edits of one file by one worker.
@@ -30,7 +30,7 @@ struct FileEdits<'a> {
 /// first. A worker edits a file from its first edit to its last one. Workers that a chain of
 /// overlaps joins are one entry. A relative path of a worker without a working directory is no
 /// file in particular, so it overlaps nothing.
-pub(crate) fn overlaps(rows: &[WorkerRow]) -> Vec<Overlap<'_>> {
+pub fn overlaps(rows: &[WorkerRow]) -> Vec<Overlap<'_>> {
     let mut by_path: BTreeMap<Cow<'_, str>, Vec<FileEdits<'_>>> = BTreeMap::new();
     for row in rows {
         let Some(digest) = row.digest.as_deref() else { continue };

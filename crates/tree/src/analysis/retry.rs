@@ -9,7 +9,7 @@ const MIN_ATTEMPTS: u32 = 5;
 const MAX_ATTEMPTS: u32 = 40;
 
 /// Counts the attempts to render one consistent file.
-pub(crate) struct RetryBudget {
+pub struct RetryBudget {
     started: Instant,
     patience: Duration,
     failed: u32,
@@ -17,19 +17,19 @@ pub(crate) struct RetryBudget {
 
 impl RetryBudget {
     /// Allows a few attempts in any case, and more until `patience` has passed.
-    pub(crate) fn new(patience: Duration) -> RetryBudget {
+    pub fn new(patience: Duration) -> RetryBudget {
         RetryBudget { started: Instant::now(), patience, failed: 0 }
     }
 
     /// Counts a failed attempt. Returns true if another attempt is allowed.
-    pub(crate) fn try_again(&mut self) -> bool {
+    pub fn try_again(&mut self) -> bool {
         self.failed += 1;
         self.failed < MIN_ATTEMPTS
             || self.failed < MAX_ATTEMPTS && self.started.elapsed() < self.patience
     }
 
     /// Returns true if no attempt has failed.
-    pub(crate) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.failed == 0
     }
 }

@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 use super::line_scores::score_lines;
 use super::lines::{LineChunk, merge_repeats, split_chunks};
 use super::strings::{decoded_text, is_structured, json_text, unescaped};
-use crate::error::Result;
-use crate::failure_signs::{self, SignStrength};
-use crate::model::{Outcome, Output, Record, ToolCall, Trace};
-use crate::store::{File, read_range};
-use crate::text::clean::one_line;
 use crate::view::WorkerFiles;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::failure_signs::{self, SignStrength};
+use swarmletfs_base::model::{Outcome, Output, Record, ToolCall, Trace};
+use swarmletfs_base::store::{File, read_range};
+use swarmletfs_base::text::clean::one_line;
 
 /// Start of a cause for which no error message was found.
-pub(crate) const NO_MESSAGE: &str = "no error message found";
+pub const NO_MESSAGE: &str = "no error message found";
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 320;
 /// Length of the end of an output that is searched, in bytes.
@@ -40,7 +40,7 @@ const LOGS: &[u8] = b"logs";
 /// error, else the logs of a worker without calls. The reason why the command of a worker failed
 /// tells little, so the logs follow it. A call that did not fail is never a cause: without any of
 /// these, the line states that no error message was found and quotes the last output.
-pub(crate) fn cause(files: &WorkerFiles<'_>, record: &Record) -> (String, bool) {
+pub fn cause(files: &WorkerFiles<'_>, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
     let mut found = failed.map(|call| search_call(files, call)).unwrap_or_default();
@@ -72,7 +72,7 @@ pub(crate) fn cause(files: &WorkerFiles<'_>, record: &Record) -> (String, bool) 
 
 /// Returns the exit code of a failed call with its most relevant lines, else with its last line;
 /// `None` if it has no output.
-pub(crate) fn message(files: &WorkerFiles<'_>, call: &ToolCall) -> Option<String> {
+pub fn message(files: &WorkerFiles<'_>, call: &ToolCall) -> Option<String> {
     let line = match search_call(files, call) {
         FailureSearch::Message(lines) => lines.join(" | "),
         FailureSearch::LastLine(line) => line,
@@ -96,7 +96,7 @@ fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
 }
 
 /// Returns true if `cause` states that no error message was found.
-pub(crate) fn is_unexplained(cause: &str) -> bool {
+pub fn is_unexplained(cause: &str) -> bool {
     let line = cause
         .strip_prefix("exit=")
         .and_then(|rest| Some(rest.split_once(": ")?.1))
@@ -312,7 +312,7 @@ fn is_heading(text: &str) -> bool {
 /// Failed and successful calls are sorted latest first, since the latest shows the current state of
 /// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological
 /// order.
-pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
+pub fn display_order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
     calls.sort_by_cached_key(|call| {
         let (group, seq) = match call.outcome {
@@ -329,7 +329,7 @@ pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
 
 /// Returns the call most likely to explain a failure: the latest failed call, else the latest of
 /// unknown outcome, else `None`.
-pub(crate) fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
+pub fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
     let order = display_order(trace);
     let first = order.first().filter(|call| call.outcome == Outcome::Failed);
     first.or_else(|| order.iter().rfind(|call| call.outcome == Outcome::Unknown)).copied()
@@ -339,7 +339,7 @@ pub(crate) fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
 ///
 /// # Errors
 /// The reason why the output cannot be read, as a part of a sentence.
-pub(crate) fn open_call(files: &WorkerFiles<'_>, call: &ToolCall) -> Result<Box<dyn File>, String> {
+pub fn open_call(files: &WorkerFiles<'_>, call: &ToolCall) -> Result<Box<dyn File>, String> {
     match files.open_output(call) {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err("stored out of band".into()),

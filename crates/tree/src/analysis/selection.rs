@@ -9,10 +9,10 @@ use percent_encoding::percent_decode;
 use super::analyzer::Analyzer;
 use super::digest_cache::DigestResult;
 use super::facets::{Facet, FacetIndex, FacetValue, MemberDigest, Selection, UNREAD};
-use crate::error::{Error, Result};
-use crate::name::Name;
-use crate::store::Time;
 use crate::view::Member;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::Time;
 
 /// Maximum number of workers whose files are read for the time of a directory.
 const STAT_MAX: usize = 1_000;

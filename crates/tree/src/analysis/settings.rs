@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::missing::Missing;
-use crate::deadline::{Deadline, TimeLimit};
-use crate::text::budget::Budget;
+use swarmletfs_base::deadline::{Deadline, TimeLimit};
+use swarmletfs_base::text::budget::Budget;
 
 /// Default time that a render may spend reading. After it, the file lists what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
@@ -39,17 +39,17 @@ impl Settings {
     }
 
     /// Returns the maximum size of a file: the `requested` one, the set one or `default`.
-    pub(crate) fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
+    pub fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
         requested.or(self.budget).unwrap_or(default)
     }
 
     /// Returns the time allowed for one worker of many, and for retries while files change.
-    pub(crate) fn patience(&self) -> Duration {
+    pub fn patience(&self) -> Duration {
         self.deadline / 4
     }
 
     /// Starts a clock that runs out after `tenths` tenths of the deadline.
-    pub(crate) fn clock(&self, tenths: u32) -> Clock<'_> {
+    pub fn clock(&self, tenths: u32) -> Clock<'_> {
         let end = Instant::now() + self.deadline.saturating_mul(tenths) / 10;
         Clock {
             end,
@@ -61,38 +61,38 @@ impl Settings {
 
     /// Returns a clock that has run out, so that a render leaves out all that it would have to
     /// read.
-    pub(crate) fn expired_clock(&self) -> Clock<'_> {
+    pub fn expired_clock(&self) -> Clock<'_> {
         Clock { ran_out: AtomicBool::new(true), ..self.clock(0) }
     }
 
     /// Extends `clock`, so that a render can write its results even after the deadline.
-    pub(crate) fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
+    pub fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
         Clock { grace: Some(Instant::now() + GRACE.min(self.deadline / 4)), ..clock }
     }
 
     /// Begins a stage in which `total` workers are read, for the control's progress.
-    pub(crate) fn start_stage(&self, total: usize) {
+    pub fn start_stage(&self, total: usize) {
         if let Some(control) = &self.control {
             control.start_stage(total as u64);
         }
     }
 
     /// Counts one more worker as read, for the control's progress.
-    pub(crate) fn count_one(&self) {
+    pub fn count_one(&self) {
         if let Some(control) = &self.control {
             control.count_one();
         }
     }
 
     /// Marks the control incomplete if anything is `missing`.
-    pub(crate) fn note_missing(&self, missing: Option<&Missing>) {
+    pub fn note_missing(&self, missing: Option<&Missing>) {
         if missing.is_some() {
             self.note_incomplete();
         }
     }
 
     /// Marks the control: an answer is incomplete.
-    pub(crate) fn note_incomplete(&self) {
+    pub fn note_incomplete(&self) {
         if let Some(control) = &self.control {
             control.note_incomplete();
         }
@@ -132,7 +132,7 @@ impl Control {
     }
 
     /// Returns true unless `control` stops renders.
-    pub(crate) fn permits(control: Option<&Arc<Control>>) -> bool {
+    pub fn permits(control: Option<&Arc<Control>>) -> bool {
         control.is_none_or(|control| control.may_continue())
     }
 
@@ -171,7 +171,7 @@ impl fmt::Debug for Control {
 }
 
 /// Limits the time of one render and records whether it ran out.
-pub(crate) struct Clock<'a> {
+pub struct Clock<'a> {
     end: Instant,
     control: Option<&'a Control>,
     /// End of the granted extra time.
@@ -182,7 +182,7 @@ pub(crate) struct Clock<'a> {
 impl Clock<'_> {
     /// Returns true while there is time left. A caller that receives false leaves something out, so
     /// the clock records it.
-    pub(crate) fn has_time(&self) -> bool {
+    pub fn has_time(&self) -> bool {
         let now = Instant::now();
         let is_in_time = now < self.end && self.control.is_none_or(Control::may_continue);
         let has_time = is_in_time || self.grace.is_some_and(|grace| now < grace);
@@ -193,18 +193,18 @@ impl Clock<'_> {
     }
 
     /// Returns the clock as a deadline.
-    pub(crate) fn deadline(&self) -> Deadline<'_> {
+    pub fn deadline(&self) -> Deadline<'_> {
         Deadline::new(self)
     }
 
     /// Returns the time at which the clock runs out, for callers that cannot poll it.
-    pub(crate) fn end(&self) -> Instant {
+    pub fn end(&self) -> Instant {
         let control = self.control.and_then(|control| control.end);
         control.map_or(self.end, |end| end.min(self.end))
     }
 
     /// Returns true if [`Clock::has_time`] has returned false.
-    pub(crate) fn ran_out(&self) -> bool {
+    pub fn ran_out(&self) -> bool {
         self.ran_out.load(Ordering::Relaxed)
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::failure_signs::{self, SignStrength};
-use crate::trace::python_to_json;
+use swarmletfs_base::failure_signs::{self, SignStrength};
+use swarmletfs_trace::python_to_json;
 
 /// Maximum length of a key that is put before its text, in bytes.
 const KEY_MAX: usize = 40;
@@ -26,7 +26,7 @@ pub(super) fn is_structured(raw: &[u8]) -> bool {
 
 /// Decodes a part of a string literal up to the end of the literal. Returns `part` unchanged if it
 /// is not part of a literal.
-pub(crate) fn unescaped(part: &str) -> String {
+pub(super) fn unescaped(part: &str) -> String {
     let literal = format!("\"{part}\"");
     let decoded = serde_json::Deserializer::from_str(&literal)
         .into_iter::<String>()

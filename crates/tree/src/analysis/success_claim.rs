@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::model::{AccessKind, Outcome, ToolCall, Trace};
 use crate::search::ranked::WordStemmer;
+use swarmletfs_base::model::{AccessKind, Outcome, ToolCall, Trace};
 
 /// Maximum length of final words that is parsed, in bytes.
 const WORDS_MAX: usize = 64 << 10;

@@ -10,12 +10,12 @@ use super::checks::{self, CheckKind, ClaimedFiles, FailedCheck};
 use super::file_uses::{FileUse, file_uses};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
-use crate::error::Error;
-use crate::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
-use crate::store::{Time, read_range};
-use crate::text::clean::one_line;
-use crate::text::utc;
 use crate::view::{Member, View, WorkerFiles};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
+use swarmletfs_base::store::{Time, read_range};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::utc;
 
 /// Maximum number of language models whose tokens are kept.
 const MODELS_MAX: usize = 20;
@@ -29,27 +29,27 @@ const OPEN_CALL_MAX: usize = 120;
 const UNREADABLE: &str = "unreadable";
 
 /// A worker in a file about many workers.
-pub(crate) struct WorkerRow {
-    pub(crate) member: Arc<Member>,
+pub struct WorkerRow {
+    pub member: Arc<Member>,
     /// `None` if there was no time to read the worker or it vanished.
-    pub(crate) digest: Option<Arc<WorkerDigest>>,
+    pub digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
-    pub(crate) fingerprint: Option<Arc<Fingerprint>>,
+    pub fingerprint: Option<Arc<Fingerprint>>,
 }
 
 impl WorkerRow {
     /// Returns the worker's metadata as of the digest.
-    pub(crate) fn worker(&self) -> Cow<'_, Worker> {
+    pub fn worker(&self) -> Cow<'_, Worker> {
         self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
     }
 
     /// Returns the worker's status as of the digest.
-    pub(crate) fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
     }
 
     /// Returns the worker's outcome, or `None` if it was not read in time.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<Outcome> {
         self.digest.as_ref().map(|digest| digest.outcome)
     }
 
@@ -60,14 +60,14 @@ impl WorkerRow {
 
     /// Returns the cause of the worker's failure in one line, or `None` if it is not known to have
     /// failed.
-    pub(crate) fn failure_cause(&self) -> Option<&str> {
+    pub fn failure_cause(&self) -> Option<&str> {
         let digest = self.digest.as_ref().filter(|digest| digest.outcome == Outcome::Failed)?;
         Some(&digest.cause)
     }
 
     /// Returns the last failed call that no later call resolved, in one line, if the worker has
     /// ended and its outcome is unknown because of that call.
-    pub(crate) fn unresolved_failure(&self) -> Option<&str> {
+    pub fn unresolved_failure(&self) -> Option<&str> {
         let (digest, status) = (self.digest.as_ref()?, self.status());
         let has_ended = status.is_finished() && status != Status::Abandoned;
         let is_reason = has_ended && digest.outcome == Outcome::Unknown;
@@ -76,44 +76,44 @@ impl WorkerRow {
 
     /// Returns the number of failed calls and the number of suspect calls; 0 if the worker was not
     /// read in time.
-    pub(crate) fn failure_counts(&self) -> (usize, usize) {
+    pub fn failure_counts(&self) -> (usize, usize) {
         self.digest.as_ref().map_or((0, 0), |digest| (digest.failed, digest.suspect))
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
-    pub(crate) fn unreadable(&self) -> Option<&str> {
+    pub fn unreadable(&self) -> Option<&str> {
         let checks = &self.digest.as_ref()?.checks;
         checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
     }
 
     /// Returns true if there was no time to read the whole record. `ran_out` is true if the render
     /// ran out of time; otherwise a worker without a digest could not be read.
-    pub(crate) fn is_late(&self, ran_out: bool) -> bool {
+    pub fn is_late(&self, ran_out: bool) -> bool {
         self.digest.as_ref().map_or(ran_out, |digest| digest.late)
     }
 
     /// Returns the duration of the worker's silence, or `None` if it is not silent. `latest` is the
     /// result of [`latest_write`].
-    pub(crate) fn silent(&self, latest: Time) -> Option<Duration> {
+    pub fn silent(&self, latest: Time) -> Option<Duration> {
         checks::silent(self.status(), self.fingerprint.as_ref()?.last_write(), latest)
     }
 
     /// Returns the names of the checks that contradict a claim of success, or `None` without any.
-    pub(crate) fn doubt(&self) -> Option<String> {
+    pub fn doubt(&self) -> Option<String> {
         let names = self.checks(CheckKind::Doubt).map(|check| &*check.name);
         let names: BTreeSet<&str> = names.collect();
         (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 
     /// Returns the failed checks of this kind.
-    pub(crate) fn checks(&self, kind: CheckKind) -> impl Iterator<Item = &FailedCheck> {
+    pub fn checks(&self, kind: CheckKind) -> impl Iterator<Item = &FailedCheck> {
         let checks = self.digest.iter().flat_map(|digest| &digest.checks);
         checks.filter(move |check| check.kind == kind)
     }
 }
 
 /// Returns the last write of any worker. Silence is measured against it.
-pub(crate) fn latest_write(rows: &[WorkerRow]) -> Time {
+pub fn latest_write(rows: &[WorkerRow]) -> Time {
     rows.iter()
         .filter_map(|row| Some(row.fingerprint.as_ref()?.last_write()))
         .max()
@@ -122,56 +122,56 @@ pub(crate) fn latest_write(rows: &[WorkerRow]) -> Time {
 
 /// The cached facts about a worker.
 #[derive(Debug)]
-pub(crate) struct WorkerDigest {
+pub struct WorkerDigest {
     /// The worker's metadata, if it differs from the catalog's.
-    pub(crate) worker: Option<Box<Worker>>,
-    pub(crate) outcome: Outcome,
+    pub worker: Option<Box<Worker>>,
+    pub outcome: Outcome,
     /// Number of tool calls.
-    pub(crate) calls: usize,
+    pub calls: usize,
     /// Number of failed calls.
-    pub(crate) failed: usize,
+    pub failed: usize,
     /// Number of calls with an unknown outcome.
-    pub(crate) unknown: usize,
+    pub unknown: usize,
     /// Number of calls that are ok by the record but look like failures.
-    pub(crate) suspect: usize,
+    pub suspect: usize,
     /// Number of suspect calls that no later call resolved.
-    pub(crate) unresolved_suspects: usize,
+    pub unresolved_suspects: usize,
     /// Number of calls that never ran.
-    pub(crate) not_run: usize,
+    pub not_run: usize,
     /// Number of calls that began and of which no end is recorded.
-    pub(crate) open: usize,
+    pub open: usize,
     /// The first of the open calls: its file, its start and its input, in one line; empty without
     /// one.
-    pub(crate) open_call: String,
+    pub open_call: String,
     /// The files that the worker read or changed, by path.
-    pub(crate) files: Vec<FileUse>,
+    pub files: Vec<FileUse>,
     /// Size of all outputs in bytes.
-    pub(crate) output_bytes: u64,
+    pub output_bytes: u64,
     /// The tools that the worker called or lists as used, sorted and without duplicates.
-    pub(crate) tools: Vec<String>,
+    pub tools: Vec<String>,
     /// The tokens used, if the record has them.
-    pub(crate) tokens: Option<Tokens>,
+    pub tokens: Option<Tokens>,
     /// The tokens by language model.
-    pub(crate) tokens_by_model: BTreeMap<String, Tokens>,
+    pub tokens_by_model: BTreeMap<String, Tokens>,
     /// True if the record counts far fewer tokens than the worker wrote.
-    pub(crate) tokens_are_partial: bool,
+    pub tokens_are_partial: bool,
     /// The cause of the failure in one line; empty if the worker did not fail.
-    pub(crate) cause: String,
+    pub cause: String,
     /// The file and the input of the last failed call that no later call resolved, in one line;
     /// empty without such a call.
-    pub(crate) unresolved_failure: String,
-    pub(crate) checks: Vec<FailedCheck>,
+    pub unresolved_failure: String,
+    pub checks: Vec<FailedCheck>,
     /// True if the whole record was read; otherwise a later read may find more.
-    pub(crate) whole: bool,
+    pub whole: bool,
     /// True if there was no time to read the whole record.
-    pub(crate) late: bool,
+    pub late: bool,
     /// True if the digest depends on the worker's own directory only, whose state is its key.
     pub(super) is_self_contained: bool,
 }
 
 impl WorkerDigest {
     /// Computes the digest of a worker from its record.
-    pub(crate) fn new(
+    pub fn new(
         view: &View,
         member: &Member,
         fingerprint: &Fingerprint,
@@ -225,12 +225,12 @@ impl WorkerDigest {
     }
 
     /// Returns the number of files that the worker changed.
-    pub(crate) fn files_changed(&self) -> usize {
+    pub fn files_changed(&self) -> usize {
         self.files.iter().filter(|file| file.edits > 0).count()
     }
 
     /// Returns the digest of a worker whose record cannot be read because of `error`.
-    pub(crate) fn unreadable(error: &Error) -> WorkerDigest {
+    pub fn unreadable(error: &Error) -> WorkerDigest {
         WorkerDigest {
             worker: None,
             outcome: Outcome::Unknown,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::catalog::Fingerprint;
-use crate::error::Result;
 use crate::view::Member;
+use swarmletfs_base::error::Result;
 
 /// Workers, each with the state of its files or the reason why that is unknown.
-pub(crate) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
+pub type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
 
 /// Adds to `hash` what an answer about these workers depends on. All errors hash alike.
-pub(crate) fn hash_states(hash: &mut blake3::Hasher, states: &WorkerStates) {
+pub fn hash_states(hash: &mut blake3::Hasher, states: &WorkerStates) {
     for (member, fingerprint) in states {
         hash.update(member.name.as_bytes());
         // Ends the name; the rest has a fixed length.

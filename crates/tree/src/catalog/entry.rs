@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use super::fingerprint::Fingerprint;
 use super::fingerprint_cache::CachedFingerprint;
 use super::packed::PackedFields;
-use crate::digest::Key;
-use crate::model::{Flaw, Interner, Owner, SharedStr, Status, Worker, WorkerId, is_torn};
-use crate::name::RelPath;
-use crate::store::{Identity, Time};
+use swarmletfs_base::digest::Key;
+use swarmletfs_base::model::{Flaw, Interner, Owner, SharedStr, Status, Worker, WorkerId, is_torn};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Identity, Time};
 
 /// A worker in the catalog. Fields that queries read of every worker are unpacked; the rest is
 /// unpacked on demand.

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::digest::{Key, digest};
-use crate::error::{Error, Result};
-use crate::model::Skipped;
-use crate::name::RelPath;
-use crate::store::{Kind, Meta, Store, Time, earlier};
+use swarmletfs_base::digest::{Key, digest};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Skipped;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Meta, Store, Time, earlier};
 
 /// Maximum depth of directories that are walked.
 const DEPTH_MAX: usize = 64;

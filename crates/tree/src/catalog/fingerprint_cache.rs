@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::fingerprint::{FileStat, Fingerprint, StatMode, WalkOptions, take_fingerprint};
 use super::{Catalog, Entry, Freshness, Source};
-use crate::error::Result;
-use crate::store::TICK_MAX;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::store::TICK_MAX;
 
 /// A fingerprint with the time and cost of taking it.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{SharedStr, TraceTime, Worker};
+use swarmletfs_base::model::{SharedStr, TraceTime, Worker};
 
 /// Encoded fields of one worker.
 #[derive(Clone, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ impl PackedTime<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::{Name, RelPath};
+    use swarmletfs_base::name::{Name, RelPath};
 
     #[test]
     fn unpack_returns_every_packed_field() {

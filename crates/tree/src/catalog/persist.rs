@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::packed::PackedFields;
 use super::{Entry, Source};
-use crate::cache::{DiskCache, Key, key};
-use crate::model::{Owner, SharedStr, Status, Worker};
-use crate::name::{Name, RelPath};
+use swarmletfs_base::cache::{DiskCache, Key, key};
+use swarmletfs_base::model::{Owner, SharedStr, Status, Worker};
+use swarmletfs_base::name::{Name, RelPath};
 
 /// Number of uncached workers from which on the cache is written again.
 const UNCACHED_MIN: u64 = 256;

@@ -13,12 +13,12 @@ use super::packed::encode;
 use super::persist::PersistedWorkers;
 use super::watcher::Watcher;
 use super::{Entry, EntryChange, Freshness, ScanTiming, Snapshot, Source};
-use crate::digest::{Key, digest};
-use crate::error::{Error, Result};
-use crate::model::{Interner, SkipReason, SkipReport, Skipped, Status, Worker};
-use crate::name::RelPath;
-use crate::parallel::parallel_map;
-use crate::store::{Store, TICK_MAX};
+use swarmletfs_base::digest::{Key, digest};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Interner, SkipReason, SkipReport, Skipped, Status, Worker};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::parallel::parallel_map;
+use swarmletfs_base::store::{Store, TICK_MAX};
 
 /// Result of a scan, with the first error from listing a store.
 pub(super) struct ScanResult {

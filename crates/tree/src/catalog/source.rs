@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use super::watcher::max_finished_watches;
-use crate::cache::{DiskCache, Key, key};
-use crate::error::{Error, Result};
-use crate::model::{SkipReason, SkipReport};
-use crate::name::{Name, RelPath, printable_path};
-use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
-use crate::trace::known::{self, Detected, FORMATS, alternatives, expected_contents};
-use crate::trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
+use swarmletfs_base::cache::{DiskCache, Key, key};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{SkipReason, SkipReport};
+use swarmletfs_base::name::{Name, RelPath, printable_path};
+use swarmletfs_base::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
+use swarmletfs_trace::known::{self, Detected, FORMATS, alternatives, expected_contents};
+use swarmletfs_trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
 
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -306,7 +306,7 @@ impl Source {
     /// Reads only workers whose ids begin with `prefix`, if the format tells ids without reading
     /// workers. Such a source neither uses nor fills the cache of parsed workers.
     #[must_use]
-    pub(crate) fn with_id_prefix(self, prefix: &[u8]) -> Source {
+    pub fn with_id_prefix(self, prefix: &[u8]) -> Source {
         let id_prefix = if self.format.ids_are_folder_names() { prefix } else { &[] };
         Source { id_prefix: id_prefix.to_vec(), ..self }
     }
@@ -330,7 +330,7 @@ impl Source {
 
     /// Hides files with several hard links, for a view of one owner: such a file may be another
     /// owner's.
-    pub(crate) fn hiding_hard_links(self) -> Source {
+    pub fn hiding_hard_links(self) -> Source {
         if self.allows_hard_links {
             return self;
         }

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Entry;
-use crate::error::Result;
-use crate::name::{Name, RelPath};
-use crate::store::{Inotify, Store, WatchEvent, WatchId, WatchScope};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Inotify, Store, WatchEvent, WatchId, WatchScope};
 
 /// The watched directories and the workers that changed.
 pub(super) struct Watcher {

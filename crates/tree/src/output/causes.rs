@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
 use crate::analysis::worker_digest::WorkerRow;
-use crate::text::budgeted::count_fitting_with_rest;
-use crate::text::clean::one_line;
-use crate::text::times::without_times;
 use crate::view::Member;
+use swarmletfs_base::text::budgeted::count_fitting_with_rest;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::times::without_times;
 
 /// Maximum length of a worker's name in a list, in bytes.
 const NAME_MAX: usize = 120;
@@ -57,9 +57,9 @@ impl CauseKind {
 #[derive(Clone, Copy)]
 pub(super) struct WorkerCause<'a> {
     /// The worker.
-    pub(crate) member: &'a Member,
+    pub member: &'a Member,
     /// The cause as one line.
-    pub(crate) cause: &'a str,
+    pub cause: &'a str,
 }
 
 impl<'a> WorkerCause<'a> {
@@ -72,9 +72,9 @@ impl<'a> WorkerCause<'a> {
 /// Workers with one cause.
 pub(super) struct CauseGroup<'a> {
     /// The workers, sorted by name.
-    pub(crate) members: Vec<&'a Member>,
+    pub members: Vec<&'a Member>,
     /// Cause of the first worker.
-    pub(crate) cause: &'a str,
+    pub cause: &'a str,
 }
 
 /// Rule by which causes are grouped.
@@ -111,7 +111,7 @@ pub(super) fn groups<'a>(
 impl CauseGroup<'_> {
     /// Returns the name of the only worker, or the number of workers with names in about `max`
     /// bytes.
-    pub(crate) fn describe(&self, max: usize) -> String {
+    pub(super) fn describe(&self, max: usize) -> String {
         let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
         if let [only] = self.members.as_slice() {
             return name(only);

@@ -11,14 +11,14 @@ use crate::analysis::changes::{
     BlobName, ChangeSource, DiffBody, EntryDiff, FileChange, FileChanges, Part, Start,
     WorkspaceFacts,
 };
-use crate::model::TextReplacement;
-use crate::text::budget::{Budget, BudgetUnit};
-use crate::text::budgeted::count_fitting_with_rest;
-use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
-use crate::text::git_blob::blob_id;
-use crate::text::unified::{header_path, quoted_path};
-use crate::text::{count, left_out_as_ignored};
-use crate::unicode::count_hidden;
+use swarmletfs_base::model::TextReplacement;
+use swarmletfs_base::text::budget::{Budget, BudgetUnit};
+use swarmletfs_base::text::budgeted::count_fitting_with_rest;
+use swarmletfs_base::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
+use swarmletfs_base::text::git_blob::blob_id;
+use swarmletfs_base::text::unified::{header_path, quoted_path};
+use swarmletfs_base::text::{count, left_out_as_ignored};
+use swarmletfs_base::unicode::count_hidden;
 
 /// Maximum length of a worker's name or a path in a generated line, in bytes.
 const NAME_MAX: usize = 300;
@@ -52,12 +52,7 @@ struct FileText<'a> {
 
 /// Renders changes.diff of the worker `name` in at most `budget`. `notice` names the parts that are
 /// missing for lack of time.
-pub(crate) fn text(
-    name: &str,
-    changes: &FileChanges,
-    notice: Option<&str>,
-    budget: Budget,
-) -> String {
+pub fn text(name: &str, changes: &FileChanges, notice: Option<&str>, budget: Budget) -> String {
     let files: Vec<FileText<'_>> = changes.files.iter().map(file_text).collect();
     let units = units(changes);
     let head = head(name, changes, &files, &units, notice);

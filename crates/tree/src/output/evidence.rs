@@ -6,7 +6,7 @@
 //! - This module selects and orders the outputs of one worker.
 //! - [`swarm()`] does so for many workers, with one line of
 //!   [`crate::analysis::root_cause::cause()`] for each.
-//! - [`crate::text::shares`] allocates the budget to the outputs.
+//! - [`swarmletfs_base::text::shares`] allocates the budget to the outputs.
 //! - [`crate::analysis::excerpt`] selects the lines of one output.
 //! - [`frame`] adds the header, the section lines and the list of omitted outputs, with [`notes`].
 
@@ -17,8 +17,8 @@ mod notes;
 mod short_steps;
 mod swarm;
 
-pub(crate) use notes::{RUNNING, SUSPECT_MAX};
-pub(crate) use swarm::{SwarmReader, swarm};
+pub use notes::{RUNNING, SUSPECT_MAX};
+pub use swarm::{SwarmReader, swarm};
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -29,14 +29,14 @@ use notes::failure_line;
 use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
-use crate::deadline::Deadline;
-use crate::model::{Outcome, Output, Record, Status, ToolCall, Trace};
-use crate::name::RelPath;
 use crate::output::Body;
-use crate::store::File;
-use crate::text::budget::Budget;
-use crate::text::clean::{escape_markers, one_line};
 use crate::view::{Member, View, WorkerFiles};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Output, Record, Status, ToolCall, Trace};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::File;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::clean::{escape_markers, one_line};
 
 /// Maximum length of an id in the title, in bytes.
 const TITLE_MAX: usize = 200;
@@ -47,7 +47,7 @@ const ERROR_MIN: usize = 20;
 
 /// Renders the evidence.txt of one worker. `missing` returns the parts that were skipped for lack
 /// of time so far.
-pub(crate) fn worker(
+pub fn worker(
     view: &View,
     member: &Member,
     record: &Record,

@@ -17,16 +17,16 @@ use crate::analysis::missing::Missing;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
-use crate::error::{Error, Result};
-use crate::model::{Flaw, Outcome, Output, Record, Trace, Worker};
 use crate::route::name_collision;
 use crate::route::shown_path::shown_path;
-use crate::store::Time;
-use crate::text::clean::one_line;
-use crate::text::json::{hex, printable};
-use crate::text::{utc, when};
-use crate::unicode::visible;
 use crate::view::{Member, RunMembers, View, VisibleWorkers};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Flaw, Outcome, Output, Record, Trace, Worker};
+use swarmletfs_base::store::Time;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::json::{hex, printable};
+use swarmletfs_base::text::{utc, when};
+use swarmletfs_base::unicode::visible;
 
 /// Maximum length of a task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
@@ -41,7 +41,7 @@ const USES_MAX: usize = 500;
 ///
 /// # Errors
 /// Those of listing the worker's files.
-pub(crate) fn worker(
+pub fn worker(
     view: &View,
     member: &Member,
     fingerprint: &Fingerprint,
@@ -145,7 +145,7 @@ fn source(trace: &Trace) -> Option<TranscriptStats> {
     })
 }
 
-fn call(call: &crate::model::ToolCall) -> CallRow {
+fn call(call: &swarmletfs_base::model::ToolCall) -> CallRow {
     CallRow {
         seq: call.seq,
         tool: call.tool.clone(),
@@ -168,7 +168,7 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
 
 /// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own,
 /// so that `grep` returns whole workers.
-pub(crate) fn swarm(
+pub fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow],
@@ -189,7 +189,7 @@ pub(crate) fn swarm(
         out.push_str(&json(serde_json::to_string(&row))?);
     }
     let active = rows.iter().filter(|row| {
-        use crate::model::Status::{Created, Running};
+        use swarmletfs_base::model::Status::{Created, Running};
         matches!(row.status(), Created | Running)
     });
     let tail = SwarmTail {
@@ -209,10 +209,7 @@ pub(crate) fn swarm(
 }
 
 /// Returns the workers as the index.json of a run or the swarm lists them.
-pub(crate) fn swarm_rows(
-    visible: &VisibleWorkers,
-    rows: &[WorkerRow],
-) -> impl Iterator<Item = IndexRow> {
+pub fn swarm_rows(visible: &VisibleWorkers, rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
     rows.iter().map(move |worker_row| {
         let (digest, fingerprint) =

@@ -9,86 +9,86 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::analysis::checks::FailedCheck;
-use crate::model::{self, SharedStr, Skipped};
+use swarmletfs_base::model::{self, SharedStr, Skipped};
 
 /// index.json of a worker.
 #[derive(Serialize)]
-pub(crate) struct WorkerIndexJson<'a> {
-    pub(crate) complete: bool,
+pub struct WorkerIndexJson<'a> {
+    pub complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) incomplete: Option<String>,
+    pub incomplete: Option<String>,
     #[serde(flatten)]
-    pub(crate) worker: IndexRow,
-    pub(crate) tool_calls: Vec<CallRow>,
+    pub worker: IndexRow,
+    pub tool_calls: Vec<CallRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tools_used: Vec<String>,
+    pub tools_used: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) final_words: Option<String>,
+    pub final_words: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<Cow<'a, str>>,
+    pub error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) summary: Option<Cow<'a, str>>,
+    pub summary: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) supervisor_notes: Option<Cow<'a, str>>,
+    pub supervisor_notes: Option<Cow<'a, str>>,
     /// What its metadata claims of it against the registry of the store.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) claimed: BTreeMap<&'a str, Cow<'a, str>>,
+    pub claimed: BTreeMap<&'a str, Cow<'a, str>>,
     #[serde(flatten)]
-    pub(crate) file_uses: FileUses,
-    pub(crate) files: Vec<FileRow>,
-    pub(crate) total_files: u64,
-    pub(crate) total_bytes: u64,
+    pub file_uses: FileUses,
+    pub files: Vec<FileRow>,
+    pub total_files: u64,
+    pub total_bytes: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) outputs_not_read_in_time: u64,
+    pub outputs_not_read_in_time: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tokens: Option<TokenCounts>,
+    pub tokens: Option<TokenCounts>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) tokens_by_model: BTreeMap<String, TokenCounts>,
+    pub tokens_by_model: BTreeMap<String, TokenCounts>,
     /// False if the record counts only some of the tokens; else `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tokens_complete: Option<bool>,
+    pub tokens_complete: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) source: Option<TranscriptStats>,
-    pub(crate) checks: &'a [FailedCheck],
-    pub(crate) marker: String,
+    pub source: Option<TranscriptStats>,
+    pub checks: &'a [FailedCheck],
+    pub marker: String,
 }
 
 /// The files that a worker's calls read or changed.
 #[derive(Serialize, Default)]
-pub(crate) struct FileUses {
+pub struct FileUses {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) files_read: Vec<ReadFile>,
+    pub files_read: Vec<ReadFile>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) files_edited: Vec<ChangedFile>,
+    pub files_edited: Vec<ChangedFile>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) files_created: Vec<ChangedFile>,
+    pub files_created: Vec<ChangedFile>,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) files_not_listed: u64,
+    pub files_not_listed: u64,
 }
 
 /// A file that a worker's calls read.
 #[derive(Serialize)]
-pub(crate) struct ReadFile {
-    pub(crate) path: String,
-    pub(crate) reads: u64,
+pub struct ReadFile {
+    pub path: String,
+    pub reads: u64,
 }
 
 /// A file that a worker's calls changed.
 #[derive(Serialize)]
-pub(crate) struct ChangedFile {
-    pub(crate) path: String,
-    pub(crate) edits: u64,
-    pub(crate) added: u64,
-    pub(crate) removed: u64,
+pub struct ChangedFile {
+    pub path: String,
+    pub edits: u64,
+    pub added: u64,
+    pub removed: u64,
 }
 
 /// The tokens that a worker used.
 #[derive(Serialize)]
-pub(crate) struct TokenCounts {
-    pub(crate) input: u64,
-    pub(crate) output: u64,
-    pub(crate) cache_read: u64,
-    pub(crate) cache_creation: u64,
+pub struct TokenCounts {
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: u64,
+    pub cache_creation: u64,
 }
 
 impl From<model::Tokens> for TokenCounts {
@@ -100,14 +100,14 @@ impl From<model::Tokens> for TokenCounts {
 
 /// Statistics about the transcript from which a worker's directory is derived.
 #[derive(Serialize)]
-pub(crate) struct TranscriptStats {
-    pub(crate) lines: u64,
-    pub(crate) unparsable_lines: u64,
-    pub(crate) unknown_records: BTreeMap<String, u64>,
-    pub(crate) results_without_calls: u64,
-    pub(crate) calls_without_results: u64,
-    pub(crate) calls_not_shown: u64,
-    pub(crate) truncated_outputs: Vec<String>,
+pub struct TranscriptStats {
+    pub lines: u64,
+    pub unparsable_lines: u64,
+    pub unknown_records: BTreeMap<String, u64>,
+    pub results_without_calls: u64,
+    pub calls_without_results: u64,
+    pub calls_not_shown: u64,
+    pub truncated_outputs: Vec<String>,
 }
 
 /// A worker in any index.json.
@@ -116,147 +116,147 @@ pub struct IndexRow {
     /// Name of the worker's directory, with invalid UTF-8 replaced.
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) id_hex: Option<String>,
+    pub id_hex: Option<String>,
     /// The shortest beginning of `id` that no other worker of the view has; only in the index of
     /// many workers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) short_id: Option<String>,
+    pub short_id: Option<String>,
     /// The worker's summary or its task, as one line.
-    pub(crate) title: String,
-    pub(crate) task: String,
+    pub title: String,
+    pub task: String,
     /// Name of the format of the worker's trace, as in `by/source/`.
-    pub(crate) format: &'static str,
-    pub(crate) status: &'static str,
+    pub format: &'static str,
+    pub status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status_source: Option<SharedStr>,
+    pub status_source: Option<SharedStr>,
     /// `ok`, `failed` or `unknown`; null if it was not read in time.
-    pub(crate) outcome: Option<&'static str>,
-    pub(crate) path: String,
+    pub outcome: Option<&'static str>,
+    pub path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path_hex: Option<String>,
+    pub path_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) created_at: Option<String>,
+    pub created_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) started_at: Option<String>,
+    pub started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) finished_at: Option<String>,
+    pub finished_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) duration_ms: Option<u64>,
+    pub duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) last_message: Option<String>,
+    pub last_message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) last_write: Option<String>,
-    pub(crate) tags: Vec<SharedStr>,
+    pub last_write: Option<String>,
+    pub tags: Vec<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) task_type: Option<SharedStr>,
+    pub task_type: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) owner_id: Option<SharedStr>,
+    pub owner_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) run_id: Option<SharedStr>,
+    pub run_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) job_id: Option<SharedStr>,
+    pub job_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) parent_id: Option<SharedStr>,
+    pub parent_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) model: Option<SharedStr>,
+    pub model: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cwd: Option<SharedStr>,
+    pub cwd: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) project: Option<String>,
+    pub project: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) branch: Option<SharedStr>,
+    pub branch: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) calls: Option<CallCounts>,
+    pub calls: Option<CallCounts>,
     /// Number of files that the worker changed according to its record.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) files_changed: Option<usize>,
+    pub files_changed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cause: Option<String>,
+    pub cause: Option<String>,
     /// Names of the checks that contradict a claim of success, sorted.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) doubts: BTreeSet<Cow<'static, str>>,
+    pub doubts: BTreeSet<Cow<'static, str>>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) checks: Vec<Cow<'static, str>>,
+    pub checks: Vec<Cow<'static, str>>,
 }
 
 /// Numbers of calls by outcome.
 #[derive(Debug, Serialize)]
-pub(crate) struct CallCounts {
-    pub(crate) total: usize,
-    pub(crate) failed: usize,
+pub struct CallCounts {
+    pub total: usize,
+    pub failed: usize,
     /// Number of calls that are ok by the record but look like failures.
-    pub(crate) suspect: usize,
-    pub(crate) unknown: usize,
-    pub(crate) not_run: usize,
-    pub(crate) bytes: u64,
+    pub suspect: usize,
+    pub unknown: usize,
+    pub not_run: usize,
+    pub bytes: u64,
 }
 
 /// A tool call.
 #[derive(Serialize)]
-pub(crate) struct CallRow {
-    pub(crate) seq: u64,
-    pub(crate) tool: String,
-    pub(crate) file: String,
+pub struct CallRow {
+    pub seq: u64,
+    pub tool: String,
+    pub file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) file_hex: Option<String>,
-    pub(crate) outcome: &'static str,
+    pub file_hex: Option<String>,
+    pub outcome: &'static str,
     /// True for a call that began and of which no end is recorded; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) open: Option<bool>,
+    pub open: Option<bool>,
     /// The line of the output that looks like a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) suspect: Option<String>,
+    pub suspect: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) exit_code: Option<i64>,
+    pub exit_code: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) duration_ms: Option<u64>,
-    pub(crate) bytes: u64,
+    pub duration_ms: Option<u64>,
+    pub bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) input: Option<String>,
+    pub input: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) unreadable: Option<String>,
+    pub unreadable: Option<String>,
 }
 
 /// A file of a worker.
 #[derive(Serialize)]
-pub(crate) struct FileRow {
-    pub(crate) path: String,
+pub struct FileRow {
+    pub path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path_hex: Option<String>,
-    pub(crate) bytes: u64,
-    pub(crate) mtime: String,
+    pub path_hex: Option<String>,
+    pub bytes: u64,
+    pub mtime: String,
 }
 
 /// The part before the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
-pub(crate) struct SwarmHead {
-    pub(crate) complete: bool,
+pub struct SwarmHead {
+    pub complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) incomplete: Option<String>,
+    pub incomplete: Option<String>,
 }
 
 /// The part after the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
-pub(crate) struct SwarmTail<'a> {
+pub struct SwarmTail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) run_id: Option<&'a str>,
-    pub(crate) last_updated: String,
-    pub(crate) total_workers: usize,
-    pub(crate) active_workers: usize,
-    pub(crate) outcomes_read: usize,
+    pub run_id: Option<&'a str>,
+    pub last_updated: String,
+    pub total_workers: usize,
+    pub active_workers: usize,
+    pub outcomes_read: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) skipped: Option<SkippedRow>,
+    pub skipped: Option<SkippedRow>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    pub(crate) troubles: &'a [String],
+    pub troubles: &'a [String],
 }
 
 /// Numbers of entries in the stores that are not shown.
 #[derive(Serialize)]
-pub(crate) struct SkippedRow {
-    pub(crate) links: u64,
-    pub(crate) special: u64,
-    pub(crate) not_workers: u64,
-    pub(crate) unreadable: u64,
+pub struct SkippedRow {
+    pub links: u64,
+    pub special: u64,
+    pub not_workers: u64,
+    pub unreadable: u64,
 }
 
 impl From<Skipped> for SkippedRow {

@@ -12,12 +12,12 @@ use std::sync::LazyLock;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use regex::bytes::{Captures, Regex};
 
-use crate::model::Worker;
-use crate::name::Name;
 use crate::view::{Member, View};
+use swarmletfs_base::model::Worker;
+use swarmletfs_base::name::Name;
 
 /// Maximum length of a marker in bytes.
-pub(crate) const MAX: usize = 2_048;
+pub const MAX: usize = 2_048;
 /// Stands for an unknown id.
 const NONE: &str = "-";
 
@@ -35,11 +35,11 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b':'
 
 /// A marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Marker {
+pub struct Marker {
     run: String,
     job: String,
     /// The worker's id as written in the marker.
-    pub(crate) worker: Vec<u8>,
+    pub worker: Vec<u8>,
 }
 
 impl Marker {
@@ -55,13 +55,13 @@ impl Marker {
     }
 
     /// Returns the marker of the worker `name` with no run and job.
-    pub(crate) fn from_name(name: &Name) -> Marker {
+    pub fn from_name(name: &Name) -> Marker {
         let worker = percent_encode(name.as_bytes(), NON_ALPHANUMERIC).to_string();
         Marker { run: NONE.into(), job: NONE.into(), worker: worker.into() }
     }
 
     /// Finds all markers in `text`, in order. Each comes with the offset of its end.
-    pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
+    pub fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
         let found = GRAMMAR.iter().flat_map(move |grammar| grammar.captures_iter(text));
         found.filter_map(|captures| {
             Some((captures.get_match().end(), Marker::from_captures(&captures)?))
@@ -75,36 +75,35 @@ impl Marker {
     }
 
     /// Returns the decoded id of the worker if `text` is a marker.
-    #[cfg(feature = "mcp")]
-    pub(crate) fn worker_in(text: &str) -> Option<String> {
+    pub fn worker_in(text: &str) -> Option<String> {
         let (end, marker) = Marker::all(text.as_bytes()).next()?;
         let is_marker = text.starts_with('[') && end == text.len();
         is_marker.then(|| percent_decode(&marker.worker).decode_utf8_lossy().into_owned())
     }
 
     /// Decodes the escapes of a JSON string. Returns `None` if they are invalid.
-    pub(crate) fn unescaped(self) -> Option<Marker> {
+    pub fn unescaped(self) -> Option<Marker> {
         let quoted = [b"\"", self.worker.as_slice(), b"\""].concat();
         let worker: String = serde_json::from_slice(&quoted).ok()?;
         Some(Marker { worker: worker.into_bytes(), ..self })
     }
 
     /// Returns the names that the worker may have: its id as written, and with `%XX` decoded.
-    pub(crate) fn names(&self) -> impl Iterator<Item = Name> + '_ {
+    pub fn names(&self) -> impl Iterator<Item = Name> + '_ {
         let decoded: Cow<'_, [u8]> = percent_decode(&self.worker).into();
         let written = Name::new(&self.worker).ok();
         written.into_iter().chain(Name::new(decoded).ok())
     }
 
     /// Returns true unless the marker names another run or job than the worker's.
-    pub(crate) fn agrees(&self, worker: &Worker) -> bool {
+    pub fn agrees(&self, worker: &Worker) -> bool {
         let agrees =
             |id: &str, known: Option<&str>| id == NONE || known.is_none_or(|known| id == known);
         agrees(&self.run, worker.run.as_deref()) && agrees(&self.job, worker.job.as_deref())
     }
 
     /// Returns true if the marker names another run than that of `view`.
-    pub(crate) fn is_of_another_run(&self, view: &View) -> bool {
+    pub fn is_of_another_run(&self, view: &View) -> bool {
         self.run != NONE && view.run().is_some_and(|run| run != self.run)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::analysis::overlaps::{Overlap, overlaps};
 use crate::analysis::worker_digest::WorkerRow;
-use crate::text::clean::one_line;
+use swarmletfs_base::text::clean::one_line;
 
 /// Maximum number of listed files.
 const FILES_MAX: usize = 12;

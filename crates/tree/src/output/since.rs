@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use crate::analysis::missing::Missing;
 use crate::catalog::FileStat;
-use crate::error::Error;
-use crate::name::{Name, RelPath};
 use crate::query::since::{Changes, MARGIN, ViewSnapshot, WorkerSnapshot, display_name, nanos};
 use crate::route::cursor::{Checkpoint, Cursor};
 use crate::route::shown_path::shown_path;
-use crate::store::Time;
-use crate::text::clean::one_line;
-use crate::text::{count, utc};
 use crate::view::View;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::Time;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::{count, utc};
 
 /// Largest answer, in bytes.
 const BYTES: usize = 16_000;
@@ -35,7 +35,7 @@ const TROUBLES: usize = 3;
 /// that are missing.
 ///
 /// It has no deadline: a cut answer would depend on the interface that requested it.
-pub(crate) fn answer(
+pub fn answer(
     view: &View,
     snapshot: &ViewSnapshot,
     cursor: Cursor,

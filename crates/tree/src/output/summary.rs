@@ -14,13 +14,13 @@ use super::overlaps;
 use crate::analysis::checks::{CheckKind, FailedCheck};
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
-use crate::name::Name;
-use crate::store::Time;
-use crate::text::clean::one_line;
-use crate::text::{block, count, duration, utc, when};
 use crate::view::{Member, RunMembers, View, VisibleWorkers};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::Time;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::{block, count, duration, utc, when};
 
 /// Maximum number of listed calls that did not fail.
 const CALLS_MAX: usize = 12;
@@ -46,7 +46,7 @@ const TITLE_MAX: usize = 60;
 const CAUSE_MAX: usize = 160;
 
 /// Renders the summary of a worker. Also returns true if everything was read.
-pub(crate) fn worker(
+pub fn worker(
     view: &View,
     member: &Member,
     fingerprint: &Fingerprint,
@@ -297,7 +297,7 @@ fn call_row(call: &ToolCall, status: Status) -> String {
 /// Renders the summary of a run or the swarm: the table of workers, counts, and the workers that
 /// failed, are doubtful, have not finished or cannot be read. `removed` counts the workers that
 /// were removed.
-pub(crate) fn swarm(
+pub fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow],

@@ -6,13 +6,13 @@ use super::summary;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::root_cause;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
-use crate::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
-use crate::text::clean::one_line;
-use crate::text::count;
 use crate::view::{View, WorkerFiles};
+use swarmletfs_base::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::count;
 
 /// Maximum length of a verdict, in bytes.
-pub(crate) const MAX: usize = 800;
+pub const MAX: usize = 800;
 /// Maximum lengths of a quoted line, in bytes. A shorter one is used if a longer one does not fit.
 const QUOTE_LENGTHS: [usize; 3] = [160, 100, 60];
 /// Maximum length of a quoted file name or of a worker's id, in bytes.
@@ -27,7 +27,7 @@ const FILES_MAX: usize = 3;
 const CLAIMED_FILE: &str = "claimed_file_missing";
 
 /// Returns the verdict on the worker of `row`, or `None` if it was not read.
-pub(crate) fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<String> {
+pub fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<String> {
     let Record { worker, trace, .. } = record;
     let unresolved = trace.unresolved();
     let failed = unresolved.failed.last().copied().or(trace.failed_last_call());
@@ -231,9 +231,9 @@ mod tests {
 
     use super::*;
     use crate::analysis::checks::FailedCheck;
-    use crate::error::Error;
-    use crate::model::TASK_MAX;
-    use crate::name::{Name, RelPath, to_file_name};
+    use swarmletfs_base::error::Error;
+    use swarmletfs_base::model::TASK_MAX;
+    use swarmletfs_base::name::{Name, RelPath, to_file_name};
 
     const MARKER: &str = "[EVIDENCE:run_id=r,job_id=-,worker_id=a1]";
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use crate::analysis::missing::Missing;
-use crate::name::Name;
 use crate::search::regex::Unsearched;
-use crate::text::budget::Budget;
-use crate::text::count;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::count;
 
 /// Maximum number of workers that are named because there was no time for them.
 const LATE_MAX: usize = 5;
@@ -30,7 +30,7 @@ pub struct AnswerPage {
 impl AnswerPage {
     /// Returns the page that refuses an invalid query: `query` and `problem` in the first line,
     /// then `error`. Within a small budget only `problem` remains.
-    pub(crate) fn refusal(query: &str, problem: &str, error: String, budget: Budget) -> AnswerPage {
+    pub fn refusal(query: &str, problem: &str, error: String, budget: Budget) -> AnswerPage {
         let long = format!("[{query}: {problem}]\n{}\n", error.trim_end());
         let brief = format!("[{problem}]\n");
         let text = budget.first_fitting([long.as_str(), brief.as_str()]).to_owned();

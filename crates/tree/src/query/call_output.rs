@@ -4,12 +4,12 @@ use super::grep::{GrepOptions, GrepQuery};
 use super::run;
 use crate::analysis::NO_RESULT;
 use crate::analysis::analyzer::Analyzer;
-use crate::error::{Error, Result};
-use crate::model::{Output, ToolCall};
-use crate::name::{Name, RelPath};
 use crate::route::Scope;
-use crate::store::File;
-use crate::watchdog::OVERDUE;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Output, ToolCall};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::File;
+use swarmletfs_base::watchdog::OVERDUE;
 
 /// Identifies a tool call.
 #[derive(Debug, Clone, Copy)]

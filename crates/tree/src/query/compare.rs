@@ -41,15 +41,15 @@ use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::Clock;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::error::{Error, Result};
-use crate::text::budget::Budget;
 use crate::view::{Member, VisibleWorkers};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::text::budget::Budget;
 
 /// Maximum number of attempts to resolve workers that vanish meanwhile.
 const LOOKUPS_MAX: usize = 3;
 
 /// The result of resolving the workers of a query.
-pub(crate) enum ResolvedQuery {
+pub enum ResolvedQuery {
     /// The workers, each with the state of its files.
     Workers(WorkerStates),
     /// The answer to an invalid query.
@@ -77,7 +77,7 @@ pub fn answer(analyzer: &Analyzer, query: &CompareQuery) -> Result<CompareAnswer
 /// # Errors
 ///
 /// Returns [`Error::NotFound`] if workers keep vanishing.
-pub(crate) fn resolve(
+pub fn resolve(
     analyzer: &Analyzer,
     query: &CompareQuery,
     visible: &VisibleWorkers,
@@ -119,7 +119,7 @@ fn budget(analyzer: &Analyzer, query: &CompareQuery) -> Budget {
 /// Answers `query`, again while the compared files change, as far as attempts and time allow.
 /// Returns the answer and the state it was made from; the answer is complete only if that is
 /// `states`.
-pub(crate) fn answer_in(
+pub fn answer_in(
     analyzer: &Analyzer,
     query: &CompareQuery,
     mut states: WorkerStates,

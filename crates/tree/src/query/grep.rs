@@ -24,18 +24,18 @@ use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{Outcome, Status};
-use crate::name::{Name, RelPath};
-use crate::parallel::{parallel_map, parallel_rounds};
 use crate::route::shown_path::{
     display_path, is_raw_record, record_format, shown_path, worker_path,
 };
 use crate::search::regex::{self, FileMatchCount, FileTraits, Pattern, WorkerMatchCounts};
-use crate::text::budget::Budget;
-use crate::text::shares::{Demand, allocate};
 use crate::view::Member;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Outcome, Status};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::parallel::{parallel_map, parallel_rounds};
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Longest shown text of a matching line, in bytes.
 const LINE_MAX: usize = 400;

@@ -21,11 +21,6 @@ use super::{Coverage, FileQuery, QueryInput, Totals};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::Outcome;
-use crate::name::RelPath;
-use crate::parallel::parallel_rounds;
 use crate::route::Scope;
 use crate::route::shown_path::is_raw_record;
 use crate::search::ranked::{
@@ -34,6 +29,11 @@ use crate::search::ranked::{
 };
 use crate::search::regex::Unsearched;
 use crate::view::Member;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::parallel::parallel_rounds;
 
 /// Desired length of an excerpt, as one part in this many of the budget.
 const EXCERPT_PART: usize = 8;

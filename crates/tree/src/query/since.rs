@@ -22,33 +22,33 @@ use std::sync::Arc;
 pub use crate::route::cursor::{Checkpoint, Cursor};
 
 use crate::catalog::{Access, Fingerprint};
-use crate::digest::{Key, digest, hash_value};
-use crate::error::{Error, Result};
-use crate::name::Name;
 use crate::route::cursor::{ChangePosition, ResumePoint, ViewFingerprint};
-use crate::store::Time;
-use crate::text::clean::one_line;
 use crate::view::{Member, View, VisibleWorkers};
+use swarmletfs_base::digest::{Key, digest, hash_value};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::Time;
+use swarmletfs_base::text::clean::one_line;
 
 /// Longest delay between the time of a write and its visibility, in nanoseconds.
-pub(crate) const MARGIN: u64 = 100_000_000;
+pub const MARGIN: u64 = 100_000_000;
 
 /// The state of all workers of a view, read for one answer.
 pub struct ViewSnapshot {
-    pub(crate) visible: Arc<VisibleWorkers>,
-    pub(crate) workers: Vec<WorkerSnapshot>,
+    pub visible: Arc<VisibleWorkers>,
+    pub workers: Vec<WorkerSnapshot>,
     /// All changes older than this were visible to the snapshot; nanoseconds since 1970.
     complete_before: u64,
-    pub(crate) fingerprint: ViewFingerprint,
+    pub fingerprint: ViewFingerprint,
 }
 
 /// The state of one worker in a snapshot.
-pub(crate) struct WorkerSnapshot {
-    pub(crate) member: Arc<Member>,
-    pub(crate) fingerprint: Result<Arc<Fingerprint>>,
-    pub(crate) name_hash: u32,
+pub struct WorkerSnapshot {
+    pub member: Arc<Member>,
+    pub fingerprint: Result<Arc<Fingerprint>>,
+    pub name_hash: u32,
     /// Time at which the worker became abandoned by the clock.
-    pub(crate) abandoned_at: Option<Time>,
+    pub abandoned_at: Option<Time>,
 }
 
 impl WorkerSnapshot {
@@ -62,25 +62,25 @@ impl WorkerSnapshot {
 
 impl ViewFingerprint {
     /// Returns the fingerprint with one more worker.
-    pub(crate) fn with_worker(self, name_hash: u32) -> ViewFingerprint {
+    pub fn with_worker(self, name_hash: u32) -> ViewFingerprint {
         let names = self.names.wrapping_add(name_hash);
         ViewFingerprint { workers: self.workers.saturating_add(1), names, ..self }
     }
 
     /// Returns true if both fingerprints have the same workers, in whatever state.
-    pub(crate) fn has_same_workers(&self, other: &ViewFingerprint) -> bool {
+    pub fn has_same_workers(&self, other: &ViewFingerprint) -> bool {
         (self.workers, self.names) == (other.workers, other.names)
     }
 }
 
 /// The changes since a cursor.
-pub(crate) struct Changes<'a> {
+pub struct Changes<'a> {
     /// Changes at this time or later are included; nanoseconds since 1970.
-    pub(crate) from: u64,
+    pub from: u64,
     /// True if everything is included because no time accounts for the changed state.
-    pub(crate) is_full: bool,
+    pub is_full: bool,
     /// The changed workers, ordered by position.
-    pub(crate) changed: Vec<(ChangePosition, &'a WorkerSnapshot)>,
+    pub changed: Vec<(ChangePosition, &'a WorkerSnapshot)>,
 }
 
 impl ViewSnapshot {
@@ -156,7 +156,7 @@ impl ViewSnapshot {
     ///
     /// # Errors
     /// The root of the store cannot be read.
-    pub(crate) fn newest_and_access(&self, view: &View) -> Result<(Time, Access)> {
+    pub fn newest_and_access(&self, view: &View) -> Result<(Time, Access)> {
         let fingerprints =
             || self.workers.iter().filter_map(|worker| worker.fingerprint.as_deref().ok());
         let newest = match fingerprints().map(|fingerprint| fingerprint.newest_mtime).max() {
@@ -171,7 +171,7 @@ impl ViewSnapshot {
     }
 
     /// Hashes everything that the answer to a cursor depends on.
-    pub(crate) fn hash(&self, hash: &mut blake3::Hasher) {
+    pub fn hash_into(&self, hash: &mut blake3::Hasher) {
         let ViewSnapshot { visible, complete_before, fingerprint, .. } = self;
         hash_value(
             hash,
@@ -192,7 +192,7 @@ impl ViewSnapshot {
     }
 
     /// Returns the changes since `cursor`.
-    pub(crate) fn changes_since(&self, cursor: Cursor) -> Changes<'_> {
+    pub fn changes_since(&self, cursor: Cursor) -> Changes<'_> {
         let none = |from| Changes { from, is_full: false, changed: Vec::new() };
         let Cursor::Since(checkpoint) = cursor else { return none(0) };
         let is_same_state = checkpoint
@@ -227,7 +227,7 @@ impl ViewSnapshot {
     }
 
     /// Returns the cursor after an answer in which `rest` is the first worker that did not fit.
-    pub(crate) fn next_cursor(&self, from: u64, rest: Option<ChangePosition>) -> Cursor {
+    pub fn next_cursor(&self, from: u64, rest: Option<ChangePosition>) -> Cursor {
         match rest {
             Some(at) => {
                 let resume = ResumePoint { at, settled: at.time < self.complete_before };
@@ -281,7 +281,7 @@ fn name_hash(name: &Name) -> u32 {
 }
 
 /// Returns a time as nanoseconds since 1970; earlier times as 0.
-pub(crate) fn nanos(time: Time) -> u64 {
+pub fn nanos(time: Time) -> u64 {
     let secs = u64::try_from(time.secs).unwrap_or_default();
     secs.saturating_mul(1_000_000_000).saturating_add(if time.secs < 0 {
         0
@@ -291,6 +291,6 @@ pub(crate) fn nanos(time: Time) -> u64 {
 }
 
 /// Returns a worker's name on one line.
-pub(crate) fn display_name(member: &Member) -> String {
+pub fn display_name(member: &Member) -> String {
     one_line(&member.name.display(), usize::MAX)
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::since::{ViewSnapshot, display_name};
-use crate::model::Status;
 use crate::route::cursor::Cursor;
-use crate::text::clean::one_line;
-use crate::text::{age, count, utc};
 use crate::view::{Member, View, VisibleWorkers};
+use swarmletfs_base::model::Status;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::{age, count, utc};
 
 /// Maximum size of a report in bytes, without the cursor at its end.
 const REPORT_MAX: usize = 16_000;

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use super::{CoveredWorkers, Rendered, Renderer};
 use crate::analysis::isolation::Subject;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::Result;
 use crate::output::since;
 use crate::query::compare::{self, CompareQuery};
 use crate::query::search::SearchQuery;
@@ -15,13 +13,15 @@ use crate::query::{AnswerPage, FileQuery, QueryInput};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
 use crate::view::Member;
-use crate::watchdog::OVERDUE;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::watchdog::OVERDUE;
 
 impl Renderer {
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Late`](crate::error::Error::Late) or [`Abandoned`](crate::error::Error::Abandoned) if
+    /// [`Late`](swarmletfs_base::error::Error::Late) or [`Abandoned`](swarmletfs_base::error::Error::Abandoned) if
     /// `render` does not end; those of `render`.
     pub(super) fn render_isolated(
         &self,

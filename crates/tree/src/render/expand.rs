@@ -14,11 +14,11 @@ mod messages;
 use std::io::{self, Read, Write};
 
 use super::Renderer;
-use crate::name::Name;
 use crate::output::marker::{self, Marker};
-use crate::text::budget::Budget;
-use crate::text::count;
 use expander::MarkerExpander;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::count;
 
 /// Amount of input read at once, in bytes.
 const CHUNK: usize = 256 << 10;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::Renderer;
-use crate::error::Result;
-use crate::model::SharedStr;
 use crate::output::index;
 pub use crate::output::json::IndexRow;
 use crate::query::states_in;
 use crate::route::Scope;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::SharedStr;
 
 /// Conditions on the workers of a list. `None` admits every worker.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ impl Renderer {
     /// Lists the workers of a scope. Returns `None` if no worker has the id `after`.
     ///
     /// # Errors
-    /// [`crate::error::Error::NotFound`] if the scope is not in the view.
+    /// [`swarmletfs_base::error::Error::NotFound`] if the scope is not in the view.
     pub fn list(&self, scope: &Scope, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
         let clock = self.analyzer.settings.clock(10);
         let visible = self.analyzer.view.visible();

@@ -9,15 +9,15 @@ use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::Clock;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{Record, Trace};
-use crate::name::RelPath;
 use crate::output::{self, Body, evidence, index, summary};
 use crate::route::Report;
-use crate::text::budget::Budget;
 use crate::view::Member;
-use crate::watchdog::OVERDUE;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Record, Trace};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::watchdog::OVERDUE;
 
 impl Renderer {
     /// Renders a report on a worker. If reading the worker does not end, renders it from the

@@ -11,14 +11,14 @@ use percent_encoding::percent_decode;
 
 use super::name_collision::{is_index, stored_name};
 use super::parsed_name::{ParsedName, has_word, write_options};
-use crate::error::Error;
-use crate::name::{Name, printable};
-use crate::text::budget::Budget;
-use crate::text::clean::one_line;
 use crate::view::{Member, VisibleWorkers};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::{Name, printable};
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::clean::one_line;
 
 /// Name of the directory without options.
-pub(crate) const DIR_NAME: &str = "compare";
+pub const DIR_NAME: &str = "compare";
 /// Separator between two workers in a file name.
 const SEPARATOR: &[u8] = b"..";
 /// Maximum number of workers in a comparison.
@@ -93,7 +93,7 @@ impl CompareQuery {
     ///
     /// Returns a message for the user if a name is not a worker or is named twice, or if there are
     /// too few or too many.
-    pub(crate) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
+    pub fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
             let name = stored_name(&Name::new(decoded(part))?, is_index).ok_or(Error::NotFound)?;
             visible.find(&name)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What a reader opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ContentKind {
+pub enum ContentKind {
     /// A summary.
     Summary,
     /// An excerpt.
@@ -28,7 +28,7 @@ pub(crate) enum ContentKind {
 
 impl ContentKind {
     /// Returns the name in the log.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             ContentKind::Summary => "summary",
             ContentKind::Evidence => "evidence",

@@ -28,38 +28,38 @@ pub enum Cursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// Changes at this time or later are reported; nanoseconds since 1970.
-    pub(crate) from: u64,
+    pub from: u64,
     /// Position from which a partial answer is continued.
-    pub(crate) resume: Option<ResumePoint>,
+    pub resume: Option<ResumePoint>,
     /// Fingerprint of the view at that time.
-    pub(crate) fingerprint: Option<ViewFingerprint>,
+    pub fingerprint: Option<ViewFingerprint>,
 }
 
 /// The first worker that has not been reported yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ResumePoint {
-    pub(crate) at: ChangePosition,
+pub struct ResumePoint {
+    pub at: ChangePosition,
     /// True if no later change can sort before `at`, because newer times have been seen.
-    pub(crate) settled: bool,
+    pub settled: bool,
 }
 
 /// The position of a worker in the order of changes: the time of its newest change, then a hash of
 /// its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ChangePosition {
-    pub(crate) time: u64,
-    pub(crate) name_hash: u32,
+pub struct ChangePosition {
+    pub time: u64,
+    pub name_hash: u32,
 }
 
 /// A fingerprint of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(crate) struct ViewFingerprint {
+pub struct ViewFingerprint {
     /// Number of workers.
-    pub(crate) workers: u64,
+    pub workers: u64,
     /// Wrapping sum of the hashes of their names, so that workers can be added.
-    pub(crate) names: u32,
+    pub names: u32,
     /// Hash of the state of all workers.
-    pub(crate) state: u64,
+    pub state: u64,
 }
 
 impl Cursor {

@@ -9,9 +9,9 @@ use super::grep::GrepQuery;
 use super::query_dir::QueryKind;
 use super::search::SearchQuery;
 use crate::analysis::facets::Selection;
-use crate::name::Name;
-use crate::text::budget::Budget;
 use crate::view::VisibleWorkers;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
 
 /// Name of the file with the changes of a worker.
 pub const CHANGES: &str = "changes.diff";
@@ -120,13 +120,13 @@ impl Group {
 
 impl Scope {
     /// Returns the size of a file about the scope if neither its name nor the settings have one.
-    pub(crate) fn default_budget(&self) -> Budget {
+    pub fn default_budget(&self) -> Budget {
         if matches!(self, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }
     }
 
     /// Returns the number of sessions not yet read for workers inside them that may belong to the
     /// scope.
-    pub(crate) fn unread_sessions(&self, visible: &VisibleWorkers) -> usize {
+    pub fn unread_sessions(&self, visible: &VisibleWorkers) -> usize {
         match self {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
             Scope::Run(name) => visible.runs.get(name).map_or(0, |run| {

@@ -2,8 +2,8 @@
 
 use super::parsed_name::{ParsedName, has_word};
 use super::search::{SearchOptions, SearchQuery};
-use crate::name::Name;
-use crate::text::budget::Budget;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
 
 /// Name of the listed file that this one extends.
 const SUMMARY: &str = "summary";

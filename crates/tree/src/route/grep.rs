@@ -3,11 +3,11 @@
 use std::fmt;
 
 use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, write_options, write_query};
-use crate::name::{Name, RelPath};
-use crate::text::budget::Budget;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::text::budget::Budget;
 
 /// Name of the directory without options.
-pub(crate) const DIR_NAME: &str = "grep";
+pub const DIR_NAME: &str = "grep";
 /// Highest number of context lines.
 const CONTEXT_MAX: usize = 100;
 

@@ -3,7 +3,7 @@
 //! A generated or answered name takes precedence: a file on disk with that name is shown as
 //! `<name>.own`. Both the tree and the paths in generated files follow this rule.
 
-use crate::name::Name;
+use swarmletfs_base::name::Name;
 
 /// Name of the generated file in `workers/`.
 pub const INDEX: &str = "index.json";

@@ -5,27 +5,27 @@ use std::fmt;
 use percent_encoding::percent_decode;
 
 use super::name_collision::OWN_SUFFIX;
-use crate::name::{Name, RelPath};
-use crate::text::budget::Budget;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::text::budget::Budget;
 
 /// Names without a leading dot that tools probe in every directory. Git probes `HEAD` to detect a
 /// bare repository.
 pub(super) const PROBED_NAMES: [&[u8]; 1] = [b"HEAD"];
 
 /// The parts of a name such as `grep.i.4k@*.md`.
-pub(crate) struct ParsedName<'a> {
+pub struct ParsedName<'a> {
     /// The text before the first dot or `@`.
-    pub(crate) word: &'a str,
+    pub word: &'a str,
     /// The options.
-    pub(crate) options: Vec<&'a str>,
+    pub options: Vec<&'a str>,
     /// The text after `@`, decoded and never empty.
-    pub(crate) target: Option<String>,
+    pub target: Option<String>,
 }
 
 impl<'a> ParsedName<'a> {
     /// Splits a name into its parts. Returns `None` for a name that ends in `.own`, has nothing
     /// after its `@`, or is not UTF-8.
-    pub(crate) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
+    pub fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
         // A worker's own file whose name collides with ours ends in this suffix.
         let text =
             std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
@@ -52,7 +52,7 @@ impl<'a> ParsedName<'a> {
 
     /// Returns the option that is a size, if there is one, and all other options. Returns `None` if
     /// there are several sizes.
-    pub(crate) fn budget(&self) -> Option<(Option<Budget>, Vec<&'a str>)> {
+    pub fn budget(&self) -> Option<(Option<Budget>, Vec<&'a str>)> {
         let mut budget = None;
         let mut others = Vec::new();
         for option in &self.options {
@@ -120,6 +120,6 @@ pub(super) fn write_query(
 }
 
 /// Encodes `%` and `/` in `text`, so that it can be part of a name.
-pub(crate) fn encode(text: &str) -> String {
+pub fn encode(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2F")
 }

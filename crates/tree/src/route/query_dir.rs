@@ -10,7 +10,7 @@ use super::grep::{self, GrepOptions};
 use super::parsed_name::ParsedName;
 use super::search::{self, SearchOptions};
 use super::{Document, Scope};
-use crate::name::Name;
+use swarmletfs_base::name::Name;
 
 /// A kind of query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ impl QueryKind {
     }
 
     /// Returns the text of README.md in the directory, which explains the queries.
-    pub(crate) fn readme(self) -> &'static str {
+    pub fn readme(self) -> &'static str {
         match self {
             QueryKind::Grep => include_str!("grep/README.md"),
             QueryKind::Search => include_str!("search/README.md"),

@@ -5,11 +5,11 @@ use std::fmt;
 use super::parsed_name::{
     PROBED_NAMES, ParsedName, decode_lossy, has_word, write_options, write_query,
 };
-use crate::name::{Name, RelPath};
-use crate::text::budget::Budget;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::text::budget::Budget;
 
 /// Name of the directory without options.
-pub(crate) const DIR_NAME: &str = "search";
+pub const DIR_NAME: &str = "search";
 
 /// Options in a directory's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

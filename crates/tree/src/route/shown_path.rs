@@ -4,9 +4,9 @@ use super::document::changes_budget;
 use super::name_collision::{is_index, shown_name};
 use super::query_dir::QueryDir;
 use super::{Report, focus};
-use crate::name::{Name, RelPath};
 use crate::search::regex::RecordFormat;
-use crate::text::clean::escape_markers;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::text::clean::escape_markers;
 
 /// The directory of the workers.
 const WORKERS: &str = "workers/";
@@ -27,7 +27,7 @@ pub fn is_generated(name: &Name) -> bool {
 }
 
 /// Returns the path at which the file `path` is shown, relative to the worker's directory.
-pub(crate) fn shown_path(path: &RelPath) -> RelPath {
+pub fn shown_path(path: &RelPath) -> RelPath {
     let mut names = path.names();
     let first =
         names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
@@ -35,26 +35,26 @@ pub(crate) fn shown_path(path: &RelPath) -> RelPath {
 }
 
 /// Returns the path at which a worker is shown in the tree.
-pub(crate) fn worker_path(worker: &Name) -> RelPath {
+pub fn worker_path(worker: &Name) -> RelPath {
     let name = shown_name(worker, is_index);
     RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
 }
 
 /// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
-pub(crate) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
+pub fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
     escape_markers(&worker_path.join_path(&shown_path(path)).display())
 }
 
 /// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
 /// text of other files.
-pub(crate) fn is_raw_record(path: &RelPath) -> bool {
+pub fn is_raw_record(path: &RelPath) -> bool {
     let name = path.as_bytes();
     !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
 }
 
 /// Returns the format of a file whose lines can repeat lines of other files, and `None` for any
 /// other file.
-pub(crate) fn record_format(path: &RelPath) -> Option<RecordFormat> {
+pub fn record_format(path: &RelPath) -> Option<RecordFormat> {
     match path.as_bytes() {
         TRANSCRIPT => Some(RecordFormat::Transcript),
         REQUESTS => Some(RecordFormat::Text),

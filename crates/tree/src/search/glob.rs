@@ -2,7 +2,7 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::name::RelPath;
+use swarmletfs_base::name::RelPath;
 
 /// A glob of names or of paths.
 pub struct Glob {

@@ -3,8 +3,8 @@
 
 use super::FileOwner;
 use crate::catalog::Access;
-use crate::digest::digest;
-use crate::store::{Identity, Kind, Meta, Time};
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::store::{Identity, Kind, Meta, Time};
 
 /// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -129,7 +129,7 @@ mod tests {
     use super::super::NodeKind;
     use super::super::handle::ListedEntry;
     use super::*;
-    use crate::name::Name;
+    use swarmletfs_base::name::Name;
 
     fn version(number: u32) -> NonZeroU32 {
         NonZeroU32::new(number).unwrap()

@@ -8,11 +8,11 @@ use super::attr::Attr;
 use super::namespace::Namespace;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use crate::analysis::facets::{Facet, Selection};
-use crate::error::{Error, Result};
-use crate::name::Name;
 use crate::route::Scope;
 use crate::route::name_collision::{is_index, shown_name, stored_name};
 use crate::route::query_dir::QueryDir;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
 
 /// Name of the directory that resolves numbers.
 const LIMIT: &str = "limit";

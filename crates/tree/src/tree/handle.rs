@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::{Fh, Ino, NodeKind};
-use crate::error::{Error, Result};
-use crate::name::Name;
-use crate::store::File;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::File;
 
 /// One entry of a directory.
 #[derive(Debug, Clone)]

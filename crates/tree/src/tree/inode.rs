@@ -13,8 +13,8 @@ use super::attr::{ContentId, Signature};
 use super::listing_times::{ListingHash, ListingKey, ListingTimes};
 use super::node::Node;
 use super::versions::Version;
-use crate::error::{Error, Result};
-use crate::store::Time;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::store::Time;
 
 /// Inode number of the root, unless the tree is one of several.
 pub const ROOT: Ino = 1;
@@ -25,7 +25,7 @@ const SIGN_BIT: Ino = 1 << 63;
 /// The inode numbers that a tree may give: those whose upper bits, below [`SIGN_BIT`], are the
 /// number of the tree. The trees of one mount have different numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct InoRange {
+pub struct InoRange {
     /// The tree's number, in its place.
     base: Ino,
     /// The bits that differ within the tree.
@@ -34,18 +34,18 @@ pub(crate) struct InoRange {
 
 impl InoRange {
     /// Returns the numbers of a tree that is alone.
-    pub(crate) const ALL: InoRange = InoRange { base: 0, mask: SIGN_BIT - 1 };
+    pub const ALL: InoRange = InoRange { base: 0, mask: SIGN_BIT - 1 };
 
     /// Returns the numbers of each of `count` trees. None has a number below [`ROOT`] of the first,
     /// and none equals one of the files that a mount has besides its trees, which are few.
-    pub(crate) fn split(count: usize) -> impl Iterator<Item = InoRange> {
+    pub fn split(count: usize) -> impl Iterator<Item = InoRange> {
         let shift = InoRange::shift(count);
         (1..=count as Ino)
             .map(move |number| InoRange { base: number << shift, mask: (1 << shift) - 1 })
     }
 
     /// Returns which of `count` trees has the number `ino`. Returns `None` if none has.
-    pub(crate) fn index_of(ino: Ino, count: usize) -> Option<usize> {
+    pub fn index_of(ino: Ino, count: usize) -> Option<usize> {
         let number = ((ino & !SIGN_BIT) >> InoRange::shift(count)) as usize;
         number.checked_sub(1).filter(|index| *index < count && ino & SIGN_BIT == 0)
     }
@@ -56,7 +56,7 @@ impl InoRange {
     }
 
     /// Returns the number of the tree's root.
-    pub(crate) fn root(self) -> Ino {
+    pub fn root(self) -> Ino {
         self.base | ROOT
     }
 }
@@ -318,7 +318,7 @@ mod tests {
     use std::hash::{BuildHasherDefault, Hasher};
 
     use super::*;
-    use crate::name::Name;
+    use swarmletfs_base::name::Name;
 
     /// A hasher with eight results, [`ROOT`] among them.
     #[derive(Default)]

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::store::Time;
+use swarmletfs_base::store::Time;
 
 /// Number of mtimes that other entries do not get: an answer may reach the kernel after a later
 /// one, so it may have listed at any of the latest.

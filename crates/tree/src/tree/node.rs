@@ -2,12 +2,12 @@
 
 use super::NodeKind;
 use crate::analysis::facets::{Facet, Selection};
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
 use crate::route::ContentKind;
 use crate::route::name_collision::{is_index, shown_name};
 use crate::route::query_dir::QueryDir;
 use crate::route::{Document, Group, Report, Scope};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

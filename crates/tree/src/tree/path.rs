@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{Attr, Ino, ListedEntry, Lookup, NodeKind, Opened, Tree};
-use crate::error::{Error, Result};
+use swarmletfs_base::error::{Error, Result};
 
 /// Most symlinks followed in one path, as in the kernel.
 const SYMLINKS_MAX: usize = 40;

@@ -97,9 +97,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::error::{Error, Result};
-    use crate::name::Name;
-    use crate::store::{File, Meta};
+    use swarmletfs_base::error::{Error, Result};
+    use swarmletfs_base::name::Name;
+    use swarmletfs_base::store::{File, Meta};
 
     struct Nothing;
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::handle::Handle;
 use super::{Fh, Ino, Tree};
-use crate::error::{Error, Result};
-use crate::name::Name;
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
 use crate::query::{self, FileAnswer, FileQuery, call_output};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
 use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::Scope;
-use crate::text::budget::Budget;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
 
 impl Tree {
     /// Searches the files under `ino`, which may stand for all workers, a run, a worker, or a path
@@ -30,7 +30,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
+    /// [`NotFound`](swarmletfs_base::error::Error::NotFound) if one of `workers` is not in the view.
     pub fn search_workers<Q: FileQuery>(
         &self,
         workers: Arc<[Name]>,

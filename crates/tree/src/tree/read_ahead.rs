@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 
 use super::Tree;
 use super::node::Node;
-use crate::name::Name;
 use crate::route::{Document, Report};
+use swarmletfs_base::name::Name;
 
 /// Number of readers that are followed at a time.
 const SCANS_MAX: usize = 8;
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
     use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
-    use crate::name::RelPath;
-    use crate::store::Memory;
     use crate::tree::ROOT;
     use crate::view::{Filter, View};
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::Memory;
 
     const SUMMARY: Requests = Requests(8);
 

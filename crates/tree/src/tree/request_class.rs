@@ -8,10 +8,10 @@
 
 use super::node::{FacetPath, Node};
 use super::{DirPosition, Ino, Tree, parse_name};
-use crate::name::Name;
 use crate::route::query_dir::QueryDir;
 use crate::route::shown_path::is_generated;
 use crate::route::{Document, Scope};
+use swarmletfs_base::name::Name;
 
 /// Cost of a request, which decides which thread answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,9 +150,9 @@ mod tests {
     use super::*;
     use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
-    use crate::name::RelPath;
-    use crate::store::Memory;
     use crate::view::{Filter, View};
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::Memory;
 
     #[test]
     fn a_small_group_is_as_cheap_as_a_stat_once_its_workers_are_known() {

@@ -8,11 +8,11 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult};
 
 use super::attr::Attr;
-use crate::cache::{share_of_memory, single_shard};
-use crate::digest::{Key, digest};
-use crate::error::{Error, Result};
 use crate::render::{Rendered, Renderer};
 use crate::route::Document;
+use swarmletfs_base::cache::{share_of_memory, single_shard};
+use swarmletfs_base::digest::{Key, digest};
+use swarmletfs_base::error::{Error, Result};
 
 /// Most bytes of versions cached beyond those that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -198,10 +198,10 @@ mod tests {
     use super::*;
     use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
-    use crate::name::{Name, RelPath};
     use crate::route::Report;
-    use crate::store::Memory;
     use crate::view::{Filter, View};
+    use swarmletfs_base::name::{Name, RelPath};
+    use swarmletfs_base::store::Memory;
 
     #[test]
     fn one_version_is_cached_of_a_file_that_changes_all_the_time() {

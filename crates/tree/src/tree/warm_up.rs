@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::{ROOT, Tree};
 use crate::analysis::settings::Settings;
 use crate::catalog::{Freshness, Source};
-use crate::error::Result;
-use crate::name::RelPath;
 use crate::route::Report;
-use crate::store::Memory;
 use crate::view::{Filter, View};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Memory;
 
 /// Files of the made-up worker: a success that claims too much, a failed call, and a call that
 /// looks failed, with a line of each form.
@@ -39,7 +39,7 @@ const FILES: [(&str, &str); 4] = [
 /// # Errors
 ///
 /// None is expected, since the files are in memory.
-pub(crate) fn warm_up() -> Result<Vec<Vec<u8>>> {
+pub fn warm_up() -> Result<Vec<Vec<u8>>> {
     let store = Memory::new();
     for (path, text) in FILES {
         store.write(&RelPath::parse(format!("workers/w/{path}"))?, text);

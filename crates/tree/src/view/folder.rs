@@ -4,11 +4,11 @@ use std::sync::OnceLock;
 
 use super::{Member, View};
 use crate::catalog;
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::{Output, ToolCall};
-use crate::name::{Name, RelPath};
-use crate::store::{File, FileOpener, Store};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{Output, ToolCall};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, FileOpener, Store};
 
 /// An open directory of a worker. It stays the same directory even if its path is replaced.
 pub struct Folder {
@@ -27,7 +27,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// [`Error::Late`](crate::error::Error::Late) if the deadline passes first.
+    /// [`Error::Late`](swarmletfs_base::error::Error::Late) if the deadline passes first.
     pub fn prepare(&self, deadline: Deadline<'_>) -> Result<()> {
         self.store.prepare(deadline)
     }

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-use crate::name::Name;
+use swarmletfs_base::name::Name;
 
 /// Index of a list of elements with distinct names. It takes a few bytes per element.
 #[derive(Default)]

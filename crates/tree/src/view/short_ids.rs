@@ -1,6 +1,6 @@
 //! Short ids: beginnings of names that distinguish the workers of a view.
 
-use crate::name::Name;
+use swarmletfs_base::name::Name;
 
 /// Minimum length of a short id, in bytes. A shorter name stands for itself.
 const LENGTH_MIN: usize = 8;

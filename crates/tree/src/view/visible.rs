@@ -8,10 +8,10 @@ use super::Filter;
 use super::name_index::NameIndex;
 use super::short_ids::ShortIds;
 use crate::catalog::{Entry, EntryChange, Snapshot, WorkerLocation};
-use crate::error::{Error, Result};
-use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
-use crate::name::{Name, RelPath, to_file_name};
-use crate::store::Time;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
+use swarmletfs_base::name::{Name, RelPath, to_file_name};
+use swarmletfs_base::store::Time;
 
 /// Names of workers by where they are. They hold whatever other workers there are.
 pub(super) type KeptNames = HashMap<WorkerLocation, Name>;
@@ -43,7 +43,7 @@ pub struct VisibleWorkers {
     /// Time of the newest change that listing the stores reveals.
     pub newest: Time,
     /// Number of the arrangement: equal if names, order, runs and parents are.
-    pub(crate) arrangement: u64,
+    pub arrangement: u64,
     name_index: Arc<NameIndex>,
     /// Computed on first use.
     short_ids: Arc<OnceLock<ShortIds>>,
@@ -91,7 +91,7 @@ impl VisibleWorkers {
     }
 
     /// Returns the position of a worker in the order of the names.
-    pub(crate) fn rank(&self, name: &Name) -> Option<usize> {
+    pub fn rank(&self, name: &Name) -> Option<usize> {
         let order = self.name_order();
         let found = order.binary_search_by_key(&Some(name), |at| {
             self.members.get(*at as usize).map(|member| &member.name)
@@ -100,7 +100,7 @@ impl VisibleWorkers {
     }
 
     /// Returns the worker at this position in the order of the names.
-    pub(crate) fn at_rank(&self, rank: usize) -> Option<&Arc<Member>> {
+    pub fn at_rank(&self, rank: usize) -> Option<&Arc<Member>> {
         self.members.get(*self.name_order().get(rank)? as usize)
     }
 
@@ -116,12 +116,12 @@ impl VisibleWorkers {
     }
 
     /// Returns true if the worker called `name` is in the run called `run`.
-    pub(crate) fn is_in_run(&self, run: &Name, name: &Name) -> bool {
+    pub fn is_in_run(&self, run: &Name, name: &Name) -> bool {
         self.runs.get(run).is_some_and(|run| self.is_among(&run.members, name))
     }
 
     /// Returns true if `parent` started the worker called `name`.
-    pub(crate) fn is_child(&self, parent: &Name, name: &Name) -> bool {
+    pub fn is_child(&self, parent: &Name, name: &Name) -> bool {
         self.is_among(self.children(parent), name)
     }
 
@@ -134,7 +134,7 @@ impl VisibleWorkers {
     }
 
     /// Returns the name of the worker at `root` in the store `source`.
-    pub(crate) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
+    pub fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_at_root =
             |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
         // A worker is usually named after its directory.
@@ -147,7 +147,7 @@ impl VisibleWorkers {
 
     /// Returns the shortest beginning of a worker's name that no other name in the view has, at
     /// least eight bytes of it.
-    pub(crate) fn short_id(&self, name: &Name) -> Name {
+    pub fn short_id(&self, name: &Name) -> Name {
         let ids = self.short_ids.get_or_init(|| {
             ShortIds::new(&self.members.iter().map(|member| &member.name).collect::<Vec<_>>())
         });

@@ -11,14 +11,16 @@ use super::{
     BlobName, ChangeSource, DiffBody, EntryDiff, FileChange, FileChanges, HELD_MAX, Part, WORK_MAX,
     WorkBudget, WorkspaceFacts, is_git_path, skip_duplicates,
 };
-use crate::deadline::Deadline;
-use crate::model::{Base, CONTENT_MAX, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
-use crate::name::RelPath;
-use crate::store::read_range;
-use crate::text::git_blob::{binary_patch, blob_id};
-use crate::text::unified::{hunks, quoted_path};
-use crate::trace::swarmlet::{BASE, CHANGES};
 use crate::view::Folder;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{
+    Base, CONTENT_MAX, ChangedFile, EntryKind, EntryState, WorkspaceChanges,
+};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::read_range;
+use swarmletfs_base::text::git_blob::{binary_patch, blob_id};
+use swarmletfs_base::text::unified::{hunks, quoted_path};
+use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 
 /// Maximum size of a content that is written as a binary patch, in bytes.
 const BINARY_MAX: usize = 1 << 20;

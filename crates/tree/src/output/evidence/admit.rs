@@ -3,8 +3,8 @@
 use super::content::{FrameContent, OutputSection, need_of};
 use super::short_steps::{ShortStep, block_len};
 use crate::analysis::excerpt::min_share;
-use crate::model::Outcome;
-use crate::text::shares::{Demand, allocate};
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
 /// first failed one.
@@ -16,7 +16,7 @@ const LISTING_PERCENT: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct SectionRoom {
     /// Size in bytes.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// True if every section line reserves room for the note on invisible characters.
     pub(super) notes_hidden: bool,
     /// True if only failed calls are shown.
@@ -27,13 +27,13 @@ pub(super) struct SectionRoom {
 #[derive(Default)]
 pub(super) struct Admission {
     /// The chosen sections, in display order.
-    pub(crate) sections: Vec<AdmittedSection>,
+    pub sections: Vec<AdmittedSection>,
     /// The steps to show on one line each, in display order.
     pub(super) short: Vec<ShortStep>,
     /// Bytes reserved for the list of omitted sections.
-    pub(crate) listing: usize,
+    pub listing: usize,
     /// True if the only chosen section has no room for its input.
-    pub(crate) brief: bool,
+    pub brief: bool,
 }
 
 /// A section with its size.
@@ -66,7 +66,7 @@ impl FrameContent<'_> {
     ///
     /// The first failed section is shown if there is room for one line of it. A section is shown
     /// only if all of lower ranks are.
-    pub(crate) fn admit(&self, room: SectionRoom) -> Admission {
+    pub(super) fn admit(&self, room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
         let mut admitted = Admission::default();
         let size = |section: &AdmittedSection| {
@@ -136,7 +136,7 @@ impl FrameContent<'_> {
 
     /// Allocates `pool` bytes to `sections`, so that every failed one has room for its most
     /// relevant line.
-    pub(crate) fn shares(&self, sections: &[AdmittedSection], pool: usize) -> Vec<usize> {
+    pub(super) fn shares(&self, sections: &[AdmittedSection], pool: usize) -> Vec<usize> {
         let demands: Vec<Demand> = sections
             .iter()
             .map(|section| Demand { need: section.need, weight: self.weight(section.number) })

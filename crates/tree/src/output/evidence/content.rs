@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use super::notes::{FAILED, RUNNING, SUSPECT, hidden_note, note_max, offsets_note, suspect_line};
 use crate::analysis::excerpt::{Excerpt, ExcerptResult, ExcerptTask, length};
 use crate::analysis::missing::Missing;
-use crate::deadline::Deadline;
-use crate::model::Outcome;
-use crate::store::File;
-use crate::text::budgeted::count_fitting_with_rest;
-use crate::text::clean::{TAG_LEN, one_line};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::store::File;
+use swarmletfs_base::text::budgeted::count_fitting_with_rest;
+use swarmletfs_base::text::clean::{TAG_LEN, one_line};
 
 /// Maximum length of the input under a section line, in bytes.
 const INPUT_MAX: usize = 120;
@@ -19,57 +19,57 @@ const INPUT_MAX: usize = 120;
 #[derive(Debug, Clone, Default)]
 pub(super) struct OutputSection {
     /// Path of the output, safe to print.
-    pub(crate) path: String,
+    pub path: String,
     /// File that the offsets of omissions refer to, safe to print; `None` if it is the file at
     /// `path`.
-    pub(crate) source: Option<String>,
+    pub source: Option<String>,
     /// Admission order when the budget is short; 0 is first.
-    pub(crate) priority: usize,
+    pub priority: usize,
     /// Rank of its kind, 0 first. If a section does not fit, none of a later rank is shown.
-    pub(crate) rank: usize,
+    pub rank: usize,
     /// Outcome of the call; `None` for a file that is not a call.
-    pub(crate) outcome: Option<Outcome>,
+    pub outcome: Option<Outcome>,
     /// The line of the output for which a call that is ok by the record looks like a failure.
-    pub(crate) suspect: Option<String>,
+    pub suspect: Option<String>,
     /// True if the call has begun and not ended, in a worker that has not finished.
-    pub(crate) is_running: bool,
+    pub is_running: bool,
     /// True if the section line states that a later call resolved the failure.
-    pub(crate) is_resolved: bool,
+    pub is_resolved: bool,
     /// Exit code, if known.
-    pub(crate) exit_code: Option<i64>,
+    pub exit_code: Option<i64>,
     /// Size of the output in bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Input of the call.
-    pub(crate) input: Option<String>,
+    pub input: Option<String>,
     /// Reason why the output cannot be read, as a part of a sentence.
-    pub(crate) unreadable: Option<String>,
+    pub unreadable: Option<String>,
 }
 
 /// The input of a frame.
 pub(super) struct FrameContent<'a> {
     /// Subject of the evidence: `Worker 123 (abc-123)`.
-    pub(crate) title: String,
+    pub title: String,
     /// Counts in the header: `Calls: 14 (3 failed, 1 unknown)`.
-    pub(crate) counted: String,
+    pub counted: String,
     /// Returns the lines between header and sections. The arguments are the room for the lines and
     /// the part of it that the first failed section needs to show one line, in bytes.
-    pub(crate) lines: &'a dyn Fn(usize, usize) -> String,
+    pub lines: &'a dyn Fn(usize, usize) -> String,
     /// Returns one line about the first failure within the given number of bytes, or an empty
     /// string if that is too little. Replaces a section that does not fit.
-    pub(crate) failure: &'a dyn Fn(usize) -> String,
+    pub failure: &'a dyn Fn(usize) -> String,
     /// True if `lines` already name the failures.
     pub(super) lines_name_failures: bool,
     /// The sections in display order.
-    pub(crate) sections: Vec<OutputSection>,
+    pub sections: Vec<OutputSection>,
     /// Opens the output of a section by its number.
-    pub(crate) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
+    pub open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
     /// Runs the task for a section by its number; for many workers on a thread that can be
     /// abandoned.
-    pub(crate) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
+    pub run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
     /// Limits the time for reading outputs.
-    pub(crate) deadline: Deadline<'a>,
+    pub deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
-    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
+    pub missing: &'a dyn Fn() -> Option<Missing>,
     /// True once an output could not be read that should be readable.
     pub(super) read_failed: Cell<bool>,
     /// The line of each short step that was read; `None` if it is not shown on one line.

@@ -11,10 +11,10 @@ use super::content::FrameContent;
 use super::notes::{FAILURE_LINE_MIN, used_text};
 use super::short_steps::{ShortStep, block, block_len};
 use crate::analysis::excerpt::{Excerpt, ExcerptTask, Focus, ShownLines, excerpt};
-use crate::model::Outcome;
 use crate::output::Body;
-use crate::text::budget::{Budget, BudgetUnit};
-use crate::text::clean::{TAG_LEN, one_line, unused_tag};
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::text::budget::{Budget, BudgetUnit};
+use swarmletfs_base::text::clean::{TAG_LEN, one_line, unused_tag};
 
 /// Maximum number of attempts to stay within the limit while outputs grow or hide characters.
 const ATTEMPTS: usize = 5;
@@ -49,7 +49,7 @@ struct FilledRoom {
 
 impl FrameContent<'_> {
     /// Renders the whole file, which never exceeds `budget`.
-    pub(crate) fn render(self, budget: Budget) -> Body {
+    pub(super) fn render(self, budget: Budget) -> Body {
         let text = match budget.unit() {
             BudgetUnit::Bytes => self.text_within(budget, budget.size()),
             BudgetUnit::Tokens => self.longest_text(budget),
@@ -368,9 +368,9 @@ mod tests {
 
     use super::super::content::OutputSection;
     use super::*;
-    use crate::deadline::Deadline;
-    use crate::name::RelPath;
-    use crate::store::{Memory, Store};
+    use swarmletfs_base::deadline::Deadline;
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::{Memory, Store};
 
     #[test]
     fn outputs_that_have_grown_since_they_were_listed_lose_neither_bound_nor_frame() {

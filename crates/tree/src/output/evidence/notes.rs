@@ -1,17 +1,17 @@
 //! Fixed phrases of the frame: lines about failures and notes on section lines.
 
 use crate::analysis::excerpt::{LINE_MIN, NOT_UTF8, WHOLE_MAX};
-use crate::text::budget::Budget;
-use crate::text::clean::{one_line, removed_note};
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::clean::{one_line, removed_note};
 
 /// Start of a line about a failure.
-pub(crate) const FAILED: &str = "[FAILED] ";
+pub(super) const FAILED: &str = "[FAILED] ";
 /// Start of the section line of a call that is ok by the record, but looks like a failure.
 pub(super) const SUSPECT: &str = "[SUSPECT] ";
 /// Maximum length of the quoted line of such a call, in bytes.
-pub(crate) const SUSPECT_MAX: usize = 160;
+pub const SUSPECT_MAX: usize = 160;
 /// Word for a call that has begun and not ended, in a worker that has not finished.
-pub(crate) const RUNNING: &str = "running";
+pub const RUNNING: &str = "running";
 /// Minimum size of a line about a failure, in bytes.
 pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 

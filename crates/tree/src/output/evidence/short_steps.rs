@@ -3,8 +3,8 @@
 
 use super::content::FrameContent;
 use crate::analysis::excerpt::ShownLines;
-use crate::model::Outcome;
-use crate::text::clean::{TAG_LEN, one_line};
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::text::clean::{TAG_LEN, one_line};
 
 /// Maximum size of an output that is shown on one line, in bytes.
 const STEP_MAX: u64 = 160;

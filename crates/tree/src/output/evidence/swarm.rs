@@ -12,28 +12,28 @@ use crate::analysis::excerpt::{ExcerptResult, ExcerptTask};
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{open_call, root_cause_call};
 use crate::analysis::worker_digest::WorkerRow;
-use crate::deadline::Deadline;
-use crate::model::{Outcome, Record, ToolCall};
-use crate::name::{Name, RelPath};
 use crate::output::Body;
 use crate::output::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::route::name_collision;
-use crate::store::{File, Time};
-use crate::text::budget::Budget;
 use crate::view::{Member, View, WorkerFiles};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Record, ToolCall};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, Time};
+use swarmletfs_base::text::budget::Budget;
 
 /// Access to the workers of a swarm, which are read on demand.
-pub(crate) struct SwarmReader<'a> {
+pub struct SwarmReader<'a> {
     /// View that opens the outputs.
-    pub(crate) view: &'a View,
+    pub view: &'a View,
     /// Reads the record of a worker again.
-    pub(crate) record: &'a dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
+    pub record: &'a dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
     /// Runs the excerpt of one output of a worker.
-    pub(crate) run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
+    pub run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
     /// Limits the time for reading outputs.
-    pub(crate) deadline: Deadline<'a>,
+    pub deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
-    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
+    pub missing: &'a dyn Fn() -> Option<Missing>,
 }
 
 /// Minimum size of a section with its lines, in bytes; bounds the number of records that are read.
@@ -126,12 +126,7 @@ fn nanoseconds(time: Time) -> i128 {
 }
 
 /// Renders the evidence.txt of the workers in `rows`.
-pub(crate) fn swarm(
-    reader: &SwarmReader<'_>,
-    title: String,
-    rows: &[WorkerRow],
-    budget: Budget,
-) -> Body {
+pub fn swarm(reader: &SwarmReader<'_>, title: String, rows: &[WorkerRow], budget: Budget) -> Body {
     let SwarmReader { view, record, run, deadline, missing } = *reader;
     let count = |wanted| rows.iter().filter(|row| row.outcome() == wanted).count();
     let unread = count(None);

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 
 use crate::analysis::changes::{FileChange, FileChanges, read_changes};
 use crate::analysis::worker_digest::WorkerDigest;
-use crate::deadline::Deadline;
-use crate::text::clean::one_line;
-use crate::text::count;
 use crate::view::{Member, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::count;
 
 /// Maximum number of changed files that are named.
 const FILES_MAX: usize = 5;
@@ -71,7 +71,7 @@ fn with_names(head: String, files: Vec<String>) -> String {
 mod tests {
     use super::*;
     use crate::analysis::file_uses::FileUse;
-    use crate::error::Error;
+    use swarmletfs_base::error::Error;
 
     #[test]
     fn without_the_edits_files_are_named_without_numbers_largest_first() {

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::analysis::worker_digest::WorkerRow;
-use crate::model::{Outcome, Status, Worker};
-use crate::text::clean::one_line;
-use crate::text::{clip_chars, duration, minute};
 use crate::view::VisibleWorkers;
+use swarmletfs_base::model::{Outcome, Status, Worker};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::{clip_chars, duration, minute};
 
 /// Maximum number of workers in the table.
 const ROWS_MAX: usize = 30;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::worker_digest::WorkerRow;
-use crate::model::{Record, Tokens};
-use crate::text::clean::one_line;
-use crate::text::{count, rounded};
+use swarmletfs_base::model::{Record, Tokens};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::{count, rounded};
 
 /// Maximum number of language models with a line of their own.
 const MODELS_MAX: usize = 8;

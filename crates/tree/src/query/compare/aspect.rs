@@ -10,7 +10,7 @@ pub(super) struct Aspect {
 
 impl Aspect {
     /// Returns the aspect of the distinct words in `text`.
-    pub(crate) fn new(text: &str) -> Aspect {
+    pub(super) fn new(text: &str) -> Aspect {
         let stemmer = WordStemmer::default();
         let mut stems = stemmer.stem_text(text);
         stems.sort_unstable();

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use super::lines::{DiffStep, common_items, hunk_header, hunks};
 use super::section::{DiffBlock, DiffLine, DiffSection, inline};
-use crate::model::{Outcome, Output, ToolCall};
-use crate::text::clean::one_line;
-use crate::text::count;
+use swarmletfs_base::model::{Outcome, Output, ToolCall};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::count;
 
 /// Maximum length of an input, in bytes.
 const INPUT_MAX: usize = 160;
@@ -15,12 +15,12 @@ const INPUT_MAX: usize = 160;
 const FAILED_SUBSTANCE: usize = 100_000;
 
 /// Returns true if the call failed.
-pub(crate) fn failed(call: &ToolCall) -> bool {
+pub(super) fn failed(call: &ToolCall) -> bool {
     call.outcome == Outcome::Failed
 }
 
 /// Returns the reason why a call has no readable output.
-pub(crate) fn unreadable(call: &ToolCall) -> String {
+pub(super) fn unreadable(call: &ToolCall) -> String {
     match &call.output {
         Output::Unreadable(reason) => reason.clone(),
         Output::Pending => "no result yet".into(),
@@ -32,7 +32,7 @@ pub(crate) fn unreadable(call: &ToolCall) -> String {
 ///
 /// Calls of one tool with equal input correspond, in order. Between those, calls of one tool
 /// correspond in order if one of the inputs is unknown.
-pub(crate) fn corresponding(
+pub(super) fn corresponding(
     old: &[ToolCall],
     new: &[ToolCall],
     deadline: Instant,
@@ -91,7 +91,7 @@ impl CallSequence<'_> {
 
 /// Returns the difference between two sequences of calls, one line per call, or `None` if they are
 /// equal.
-pub(crate) fn section(
+pub(super) fn section(
     old: CallSequence<'_>,
     new: CallSequence<'_>,
     deadline: Instant,
@@ -149,7 +149,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::name::RelPath;
+    use swarmletfs_base::name::RelPath;
 
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(60)

@@ -64,7 +64,7 @@ impl DiffText {
 }
 
 impl<'a> Differ<'a> {
-    pub(crate) fn new(
+    pub(super) fn new(
         comparison: &'a Comparison<'a>,
         items: &'a [ComparedItem],
         aspect: Option<&'a Aspect>,
@@ -74,7 +74,7 @@ impl<'a> Differ<'a> {
     }
 
     /// Returns the differences of the sequences of calls from that of the first worker.
-    pub(crate) fn calls(&self) -> Vec<DiffSection> {
+    pub(super) fn calls(&self) -> Vec<DiffSection> {
         let mut sequences = self
             .comparison
             .workers
@@ -91,7 +91,7 @@ impl<'a> Differ<'a> {
     }
 
     /// Returns the differences of an item, given by its number.
-    pub(crate) fn sections(&self, number: usize) -> Vec<DiffSection> {
+    pub(super) fn sections(&self, number: usize) -> Vec<DiffSection> {
         let Some(item) = self.items.get(number) else { return Vec::new() };
         let mut sections = match item.kind() {
             DiffKind::Equal => Vec::new(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::worker_digest::WorkerDigest;
-use crate::model::{ChangeKind, Outcome, Record, Trace};
-use crate::text::clean::one_line;
-use crate::text::{count, duration, rounded};
+use swarmletfs_base::model::{ChangeKind, Outcome, Record, Trace};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::{count, duration, rounded};
 
 /// Labels of facts that have a line of their own; the others share a line.
 const LONG_LABELS: [&str; 4] = ["deleted", "task", "error", "cause"];
@@ -39,7 +39,7 @@ pub struct WorkerFacts {
 
 impl WorkerFacts {
     /// Separates the facts that all workers share from the others.
-    pub(crate) fn new(all: Vec<Vec<Fact>>) -> WorkerFacts {
+    pub fn new(all: Vec<Vec<Fact>>) -> WorkerFacts {
         let first = all.first().cloned().unwrap_or_default();
         let shared: Vec<Fact> =
             first.into_iter().filter(|fact| all.iter().all(|facts| facts.contains(fact))).collect();
@@ -54,7 +54,7 @@ impl WorkerFacts {
     }
 
     /// Returns the facts as text in at most `room` bytes, with the workers named by `paths`.
-    pub(crate) fn text(&self, paths: &[String], room: usize) -> String {
+    pub fn text(&self, paths: &[String], room: usize) -> String {
         let selections: [fn(&Fact) -> bool; 3] =
             [|_| true, |fact| !is_long(fact), |fact| BRIEF_LABELS.contains(&fact.label)];
         let mut texts = selections
@@ -99,7 +99,7 @@ fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: fn(&Fact) ->
 }
 
 /// Returns the facts in a worker's record.
-pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact> {
+pub(super) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact> {
     let Record { worker, trace, unread } = record;
     let tokens = trace
         .tokens
@@ -134,7 +134,7 @@ pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact>
 }
 
 /// Returns one fact: the record cannot be read, with the reason.
-pub(crate) fn unreadable(reason: &str) -> Vec<Fact> {
+pub(super) fn unreadable(reason: &str) -> Vec<Fact> {
     vec![Fact { label: "record", value: one_line(&format!("cannot be read: {reason}"), 200) }]
 }
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::calls;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{Outcome, Output, Record, ToolCall};
-use crate::name::{Name, RelPath};
 use crate::route::shown_path::{shown_path, worker_path};
 use crate::search::is_binary;
-use crate::store::{File, read_into, read_range};
-use crate::text::clean::escape_markers;
 use crate::view::{Folder, Member, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Outcome, Output, Record, ToolCall};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, read_into, read_range};
+use swarmletfs_base::text::clean::escape_markers;
 
 /// Maximum size of a file that is compared line by line, in bytes.
 const FILE_MAX: u64 = 4 << 20;
@@ -48,11 +48,11 @@ pub(super) enum ItemRank {
 
 /// A worker that is compared.
 pub(super) struct ComparedWorker {
-    pub(crate) member: Arc<Member>,
+    pub member: Arc<Member>,
     /// Path of the worker in the tree, safe to print.
-    pub(crate) path: String,
+    pub path: String,
     /// Record of the worker, or the error of reading it.
-    pub(crate) record: std::result::Result<Arc<Record>, Error>,
+    pub record: std::result::Result<Arc<Record>, Error>,
     folder: Option<Folder>,
 }
 
@@ -69,28 +69,28 @@ enum CopySource {
 pub(super) struct ItemCopy {
     source: CopySource,
     /// Path of the copy in the tree, safe to print.
-    pub(crate) path: String,
+    pub path: String,
 }
 
 /// An item of one name, such as a file, that some of the workers have.
 #[derive(Debug)]
 pub(super) struct ComparedItem {
-    pub(crate) rank: ItemRank,
+    pub rank: ItemRank,
     /// Name of the item in each worker's directory, safe to print.
-    pub(crate) name: String,
+    pub name: String,
     /// Copy of each worker, in the order of the workers.
-    pub(crate) copies: Vec<Option<ItemCopy>>,
+    pub copies: Vec<Option<ItemCopy>>,
     /// True if the item is the output of calls that failed or have different outcomes.
-    pub(crate) is_failure: bool,
+    pub is_failure: bool,
     /// Version of each worker; equal numbers mean equal bytes.
-    pub(crate) versions: Vec<Option<usize>>,
+    pub versions: Vec<Option<usize>>,
     /// Reason why the copies could not be compared.
-    pub(crate) skipped: Option<NotComparedReason>,
+    pub skipped: Option<NotComparedReason>,
 }
 
 /// Reason why an item is not compared, or not line by line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NotComparedReason {
+pub(super) enum NotComparedReason {
     Binary,
     TooLarge,
     Unreadable(String),
@@ -118,7 +118,7 @@ impl ComparedItem {
         ComparedItem { rank, name, copies, is_failure: false, versions: Vec::new(), skipped: None }
     }
 
-    pub(crate) fn kind(&self) -> DiffKind {
+    pub(super) fn kind(&self) -> DiffKind {
         let mut versions = self.versions.iter().flatten();
         let first = versions.next();
         if self.skipped.is_some() {
@@ -146,31 +146,31 @@ impl PartialEq for ItemCopy {
 
 /// The compared workers, with access to their files.
 pub(super) struct Comparison<'a> {
-    pub(crate) view: &'a View,
-    pub(crate) workers: Vec<ComparedWorker>,
-    pub(crate) deadline: Deadline<'a>,
+    pub view: &'a View,
+    pub workers: Vec<ComparedWorker>,
+    pub deadline: Deadline<'a>,
     /// Time after which diffs are no longer minimal.
-    pub(crate) minimal_until: Instant,
+    pub minimal_until: Instant,
     /// Number of bytes that may still be read.
     left: std::cell::Cell<u64>,
     /// False once something failed that may succeed in a retry.
-    pub(crate) is_complete: std::cell::Cell<bool>,
+    pub is_complete: std::cell::Cell<bool>,
     /// True once something was left out for lack of time.
-    pub(crate) is_late: std::cell::Cell<bool>,
+    pub is_late: std::cell::Cell<bool>,
 }
 
 /// The items of the compared workers.
 #[derive(Debug, Default)]
 pub(super) struct ComparedItems {
-    pub(crate) all: Vec<ComparedItem>,
+    pub all: Vec<ComparedItem>,
     /// Names of files that differ between any two workers, such as metadata.
-    pub(crate) always: Vec<String>,
+    pub always: Vec<String>,
     /// Number of directories that could not be listed.
-    pub(crate) unlisted: u64,
+    pub unlisted: u64,
 }
 
 impl<'a> Comparison<'a> {
-    pub(crate) fn new(
+    pub(super) fn new(
         view: &'a View,
         workers: Vec<ComparedWorker>,
         deadline: Deadline<'a>,
@@ -189,7 +189,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns the items of all workers, in display order.
-    pub(crate) fn items(&self) -> ComparedItems {
+    pub(super) fn items(&self) -> ComparedItems {
         let mut items = ComparedItems::default();
         let mut by_path: BTreeMap<RelPath, Vec<Option<ItemCopy>>> = BTreeMap::new();
         let mut always: HashSet<RelPath> = HashSet::new();
@@ -382,7 +382,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     ///
     /// Returns the reason if the copy is not text that can be compared line by line.
-    pub(crate) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> CopyResult<Vec<u8>> {
+    pub(super) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> CopyResult<Vec<u8>> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.clone().into_bytes());
         }
@@ -436,7 +436,7 @@ impl<'a> Comparison<'a> {
 }
 
 impl ComparedWorker {
-    pub(crate) fn new(
+    pub(super) fn new(
         view: &View,
         member: Arc<Member>,
         record: std::result::Result<Arc<Record>, Error>,
@@ -446,11 +446,11 @@ impl ComparedWorker {
         ComparedWorker { path, record, folder, member }
     }
 
-    pub(crate) fn name(&self) -> &Name {
+    pub(super) fn name(&self) -> &Name {
         &self.member.name
     }
 
-    pub(crate) fn calls(&self) -> &[ToolCall] {
+    pub(super) fn calls(&self) -> &[ToolCall] {
         self.record.as_ref().map(|record| record.trace.calls.as_slice()).unwrap_or_default()
     }
 

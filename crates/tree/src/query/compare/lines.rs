@@ -26,7 +26,7 @@ pub(super) fn line_bytes<'a>(text: &'a [u8], line: &Range<usize>) -> &'a [u8] {
 }
 
 /// Returns the byte range of each line, including its line end.
-pub(crate) fn lines(text: &[u8]) -> Vec<Range<usize>> {
+pub(super) fn lines(text: &[u8]) -> Vec<Range<usize>> {
     let mut start = 0;
     let mut all = Vec::new();
     for end in memchr::memchr_iter(b'\n', text).map(|at| at + 1).chain([text.len()]) {

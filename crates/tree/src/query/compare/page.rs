@@ -11,13 +11,13 @@ use super::facts::WorkerFacts;
 use super::files::{ComparedItem, ComparedItems, DiffKind, ItemRank};
 use super::section::DiffSection;
 use crate::analysis::missing::Missing;
-use crate::name::Name;
 use crate::query::AnswerPage;
-use crate::text::budget::Budget;
-use crate::text::budgeted::count_fitting;
-use crate::text::clean::one_line;
-use crate::text::count;
-use crate::text::shares::{Demand, allocate};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::budgeted::count_fitting;
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::count;
+use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Maximum length of a quoted query or file name, in bytes.
 const QUERY_MAX: usize = 300;
@@ -66,20 +66,20 @@ pub struct CompareAnswer {
 
 /// The input of the text of an answer.
 pub(super) struct Page<'a> {
-    pub(crate) query: &'a CompareQuery,
-    pub(crate) paths: Vec<String>,
-    pub(crate) facts: &'a WorkerFacts,
-    pub(crate) items: &'a ComparedItems,
+    pub query: &'a CompareQuery,
+    pub paths: Vec<String>,
+    pub facts: &'a WorkerFacts,
+    pub items: &'a ComparedItems,
     /// Differences in display order.
-    pub(crate) sections: Vec<DiffSection>,
+    pub sections: Vec<DiffSection>,
     /// Numbers of the differing items for which there is no room.
-    pub(crate) omitted: Vec<usize>,
+    pub omitted: Vec<usize>,
     /// Number of words of the aspect that shown blocks must contain.
     pub(super) min_matches: usize,
     /// True if nothing matches the aspect.
     pub(super) has_no_match: bool,
     /// Parts that were skipped for lack of time.
-    pub(crate) missing: Option<Missing>,
+    pub missing: Option<Missing>,
 }
 
 /// A rendered text with the part of each section, if shown.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::lines::{is_word, line_bytes, lines};
-use crate::digest::digest;
+use swarmletfs_base::digest::digest;
 
 /// Maximum number of lines in a block that is compared as a whole; a longer one is compared line by
 /// line.
@@ -19,14 +19,14 @@ pub(super) struct TextIndex(HashSet<[u8; 16]>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPassage {
     /// Byte range of each line.
-    pub(crate) lines: Vec<Range<usize>>,
+    pub lines: Vec<Range<usize>>,
     /// Number of bytes that belong to words.
     pub(super) substance: usize,
 }
 
 impl TextIndex {
     /// Adds the passages and lines of a text.
-    pub(crate) fn add(&mut self, text: &[u8]) {
+    pub(super) fn add(&mut self, text: &[u8]) {
         for block in blocks(text) {
             for line in &block {
                 self.0.extend(hash(text, std::slice::from_ref(line)));
@@ -45,7 +45,7 @@ impl TextIndex {
 
 /// Returns the passages of a text that none of `others` contains, in order, and the number of all
 /// passages.
-pub(crate) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>, usize) {
+pub(super) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>, usize) {
     let (mut found, mut all) = (Vec::new(), 0);
     for block in blocks(text) {
         let is_long = block.len() > BLOCK_MAX;

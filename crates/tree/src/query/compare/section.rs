@@ -6,11 +6,11 @@
 
 use std::fmt::Write;
 
-use crate::text::budgeted::count_fitting;
-use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers};
-use crate::text::clip::clip;
-use crate::text::count;
-use crate::text::shares::{Demand, allocate};
+use swarmletfs_base::text::budgeted::count_fitting;
+use swarmletfs_base::text::clean::{InvisibleChars, cleaned_with, escape_markers};
+use swarmletfs_base::text::clip::clip;
+use swarmletfs_base::text::count;
+use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Maximum length of a shown line, in bytes.
 const LINE_MAX: usize = 400;
@@ -49,7 +49,7 @@ pub(super) struct DiffLine {
 impl DiffLine {
     /// Creates a line from `raw`, which starts at byte `from` of the source `side`. A long line is
     /// cut to the text around its byte `about`.
-    pub(crate) fn new(
+    pub(super) fn new(
         sign: char,
         raw: &[u8],
         (side, from): (usize, usize),
@@ -92,23 +92,23 @@ fn guarded(sign: char, text: String) -> String {
 #[derive(Debug, Default)]
 pub(super) struct DiffBlock {
     /// Line before the block, without its line end.
-    pub(crate) head: String,
+    pub head: String,
     /// Lines of the block.
-    pub(crate) lines: Vec<DiffLine>,
+    pub lines: Vec<DiffLine>,
     /// Amount of information. If not all blocks fit, those with the highest substance are shown.
     pub(super) substance: usize,
     /// Number of words of the aspect in the block.
-    pub(crate) matches: usize,
+    pub matches: usize,
 }
 
 impl DiffBlock {
     /// Returns the number of bytes in differing lines.
-    pub(crate) fn changed(&self) -> usize {
+    pub(super) fn changed(&self) -> usize {
         self.lines.iter().filter(|line| line.sign != ' ').map(|line| line.text.len()).sum()
     }
 
     /// Returns the texts of the lines.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(|line| line.text.as_str())
     }
 
@@ -223,17 +223,17 @@ fn write_omission<'a>(
 #[derive(Debug, Default)]
 pub(super) struct DiffSection {
     /// Lines that name the compared files, with line ends.
-    pub(crate) head: String,
+    pub head: String,
     /// Paths of the sources, indexed by the side of a line; empty if lines have no file.
-    pub(crate) sources: Vec<String>,
+    pub sources: Vec<String>,
     /// Name of a block: `hunk` or `passage`.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// The blocks, in order.
-    pub(crate) blocks: Vec<DiffBlock>,
+    pub blocks: Vec<DiffBlock>,
     /// Weight in the allocation.
-    pub(crate) weight: usize,
+    pub weight: usize,
     /// Number of the item that differs.
-    pub(crate) file: Option<usize>,
+    pub file: Option<usize>,
 }
 
 impl DiffSection {
@@ -244,7 +244,7 @@ impl DiffSection {
 
     /// Returns the size in bytes if all blocks with at least `min_matches` words of the aspect are
     /// shown.
-    pub(crate) fn need(&self, min_matches: usize) -> usize {
+    pub(super) fn need(&self, min_matches: usize) -> usize {
         let is_shown = |block: &&DiffBlock| block.matches >= min_matches;
         let shown: usize = self.blocks.iter().filter(is_shown).map(DiffBlock::size).sum();
         let left = self.blocks.iter().filter(|block| !is_shown(block)).count();
@@ -252,7 +252,7 @@ impl DiffSection {
     }
 
     /// Returns the minimum size that is worth showing, in bytes.
-    pub(crate) fn min_size(&self) -> usize {
+    pub(super) fn min_size(&self) -> usize {
         let most = self.blocks.iter().map(DiffBlock::size).sum::<usize>();
         self.head.len()
             + most.min(MIN_EXCERPT)
@@ -271,7 +271,7 @@ impl DiffSection {
 
     /// Returns the text in at most `share` bytes, limited to blocks with at least `min_matches`
     /// words of the aspect; `None` if nothing fits.
-    pub(crate) fn within(&self, share: usize, min_matches: usize) -> Option<String> {
+    pub(super) fn within(&self, share: usize, min_matches: usize) -> Option<String> {
         if self.blocks.is_empty() {
             return (self.head.len() <= share).then(|| self.head.clone());
         }

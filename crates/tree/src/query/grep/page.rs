@@ -7,18 +7,18 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::name::Name;
 use crate::search::regex::{FoundLine, LineKind, Unsearched};
+use swarmletfs_base::name::Name;
 
 use super::GrepQuery;
 use crate::analysis::missing::Missing;
 use crate::query::answer::INVALID_QUERY;
 use crate::query::{AnswerPage, Coverage, FileAnswer, Totals};
-use crate::text::budget::Budget;
-use crate::text::budgeted::{count_fitting, count_fitting_with_rest};
-use crate::text::clean::{InvisibleChars, one_line, removed_note};
-use crate::text::clip::clip;
-use crate::text::count;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::budgeted::{count_fitting, count_fitting_with_rest};
+use swarmletfs_base::text::clean::{InvisibleChars, one_line, removed_note};
+use swarmletfs_base::text::clip::clip;
+use swarmletfs_base::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
@@ -58,7 +58,7 @@ pub struct LineText {
 }
 
 impl ShownLine {
-    pub(crate) fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
+    pub fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
         let clipped = |start| {
             let (text, hidden) = clip(line.bytes, start, max, InvisibleChars::Remove);
             LineText { number: line.number, text, hidden }
@@ -88,7 +88,7 @@ impl ShownLine {
     }
 
     /// Writes the line as `path:number:text`, with `-` around the number of a line of context.
-    pub(crate) fn write(&self, out: &mut String, path: &str) {
+    pub fn write(&self, out: &mut String, path: &str) {
         let _ = match self {
             ShownLine::Match(LineText { number, text, .. }) => {
                 writeln!(out, "{path}:{number}:{text}")
@@ -118,17 +118,17 @@ pub struct FileLines {
 }
 
 impl FileLines {
-    pub(crate) fn new(worker: Name, path: String, all: u64, also_in: Vec<String>) -> FileLines {
+    pub fn new(worker: Name, path: String, all: u64, also_in: Vec<String>) -> FileLines {
         FileLines { worker, path, lines: Vec::new(), all, also_in, size: 0 }
     }
 
-    pub(crate) fn add(&mut self, line: ShownLine) {
+    pub fn add(&mut self, line: ShownLine) {
         self.size += self.path.len() + line.len() + 8;
         self.lines.push(line);
     }
 
     /// Returns the approximate size of the lines, in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.size
     }
 
@@ -137,7 +137,7 @@ impl FileLines {
         self.all.saturating_sub(self.matches())
     }
 
-    pub(crate) fn matches(&self) -> u64 {
+    pub fn matches(&self) -> u64 {
         self.lines.iter().filter(|line| line.is_match()).count() as u64
     }
 }
@@ -179,7 +179,7 @@ impl GrepAnswer {
 
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
     /// in the order of the answer.
-    pub(crate) fn new<'a>(
+    pub fn new<'a>(
         query: &GrepQuery,
         searched: Coverage,
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,

@@ -4,12 +4,12 @@ use std::result::Result;
 use std::sync::Arc;
 
 use super::SearchQuery;
-use crate::error::Error;
-use crate::name::{Name, RelPath};
 use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
 use crate::search::glob::Glob;
 use crate::search::ranked::{FilterValues, Filters, tool_of};
 use crate::view::{Member, find_by_prefix};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::{Name, RelPath};
 
 /// Weight of a file, in percent.
 const FULL_WEIGHT: u32 = 100;
@@ -54,7 +54,7 @@ impl<'a> SearchFilter<'a> {
     ///
     /// # Errors
     /// A message, if the glob of the query's options is invalid or an id of a worker is ambiguous.
-    pub(crate) fn new(
+    pub(super) fn new(
         query: &'a SearchQuery,
         filters: &'a Filters,
         members: &[&Arc<Member>],
@@ -73,7 +73,7 @@ impl<'a> SearchFilter<'a> {
     }
 
     /// Returns true if files of this worker may be shown.
-    pub(crate) fn admits(&self, member: &Member) -> bool {
+    pub(super) fn admits(&self, member: &Member) -> bool {
         let name = member.name.to_text();
         let status = member.entry.status.as_str();
         let worker = member.entry.worker();
@@ -86,7 +86,7 @@ impl<'a> SearchFilter<'a> {
     }
 
     /// Returns the weight of a worker's file in percent; 0 if the file is not searched.
-    pub(crate) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
+    pub(super) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
         match self.applies_to(worker, path) {
             true if is_raw_record(path) => REPEATED_WEIGHT,
             true => FULL_WEIGHT,

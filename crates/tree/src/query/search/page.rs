@@ -10,13 +10,15 @@ use std::rc::Rc;
 
 use super::SearchQuery;
 use crate::analysis::missing::Missing;
-use crate::model::Outcome;
-use crate::name::Name;
 use crate::query::answer::INVALID_QUERY;
 use crate::query::{AnswerPage, FileAnswer, Totals};
 use crate::search::ranked::{Filters, RankedQuery};
-use crate::text::budget::Budget;
-use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::clean::{
+    TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag,
+};
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
@@ -77,11 +79,11 @@ impl SearchAnswer {
 
 /// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
-    pub(crate) query: &'a SearchQuery,
-    pub(crate) totals: &'a Totals,
-    pub(crate) budget: Budget,
+    pub query: &'a SearchQuery,
+    pub totals: &'a Totals,
+    pub budget: Budget,
     /// Returns the parts that the deadline has cut off so far.
-    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
+    pub missing: &'a dyn Fn() -> Option<Missing>,
 }
 
 impl AnswerFormatter<'_> {
@@ -92,13 +94,13 @@ impl AnswerFormatter<'_> {
 
     /// Returns the size of the line above the passages of `path`, and the additional size of each
     /// excerpt, in bytes.
-    pub(crate) fn frame(path: &str) -> (usize, usize) {
+    pub(super) fn frame(path: &str) -> (usize, usize) {
         let line = "\n, bytes , unknown: \n".len() + TAG_LEN;
         (path.len() + line, RANGE + GAP.len() + 1)
     }
 
     /// Formats an answer without passages.
-    pub(crate) fn empty(&self) -> SearchAnswer {
+    pub(super) fn empty(&self) -> SearchAnswer {
         let mut answer = self.format(Vec::new(), 0);
         let page = &mut answer.page;
         let brief = self.totals.brief("passage", page.missing.as_ref());
@@ -108,7 +110,7 @@ impl AnswerFormatter<'_> {
 
     /// Formats an answer with `shown`, regardless of the budget. `duplicates` is the number of
     /// passages left out as duplicates.
-    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> SearchAnswer {
+    pub(super) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> SearchAnswer {
         let mut body: Vec<(String, String)> = Vec::new();
         for file in &shown {
             let ranges: Vec<String> =

@@ -10,14 +10,14 @@ use super::page::FilePassages;
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::isolation::PART_GRACE;
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::Error;
-use crate::model::Outcome;
-use crate::name::RelPath;
 use crate::route::shown_path::{display_path, worker_path};
 use crate::search::ranked::FileHit;
-use crate::store::read_range;
 use crate::view::{Folder, Member};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::read_range;
 
 /// A byte range of a file: index of the worker, path, start and end.
 type RangeKey = (usize, RelPath, u64, u64);
@@ -71,7 +71,7 @@ pub(super) struct PassageReader<'a> {
 }
 
 impl<'a> PassageReader<'a> {
-    pub(crate) fn new(
+    pub(super) fn new(
         analyzer: &'a Analyzer,
         workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     ) -> PassageReader<'a> {
@@ -86,19 +86,19 @@ impl<'a> PassageReader<'a> {
         }
     }
 
-    pub(crate) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
+    pub(super) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
         self.workers.get(worker).map(|(member, _)| *member)
     }
 
     /// Returns the path of a file from the root of the tree.
-    pub(crate) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
+    pub(super) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
         self.member(worker)
             .map(|member| display_path(&worker_path(&member.name), path))
             .unwrap_or_default()
     }
 
     /// Returns a byte range of a file as text, or `None` if it cannot be read.
-    pub(crate) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+    pub(super) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let passage = (worker, path.clone(), range.start, range.end);
         if let Some(text) = self.texts.borrow().get(&passage) {
             return text.clone();
@@ -110,7 +110,7 @@ impl<'a> PassageReader<'a> {
 
     /// Returns a byte range of a file as text, or `None` if it cannot be read. Ranges that follow
     /// one another are read together, and are not cached otherwise.
-    pub(crate) fn read_in_order(
+    pub(super) fn read_in_order(
         &self,
         worker: usize,
         path: &RelPath,
@@ -159,7 +159,7 @@ impl<'a> PassageReader<'a> {
     }
 
     /// Returns the outcome of the call whose output a file is, or `None` for other files.
-    pub(crate) fn outcome(
+    pub(super) fn outcome(
         &self,
         worker: usize,
         path: &RelPath,
@@ -179,7 +179,7 @@ impl<'a> PassageReader<'a> {
     }
 
     /// Returns true if the deadline passed before the outcomes of some calls were read.
-    pub(crate) fn is_late(&self) -> bool {
+    pub(super) fn is_late(&self) -> bool {
         self.late.get()
     }
 

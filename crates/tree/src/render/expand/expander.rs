@@ -5,17 +5,17 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::{ExpandError, ExpandStats};
-use crate::error::{Error, Result};
-use crate::model::Outcome;
-use crate::name::Name;
 use crate::output::marker::Marker;
-use crate::parallel::parallel_map;
 use crate::render::Renderer;
 use crate::route::{Document, Report};
-use crate::text::budget::{Budget, BudgetUnit};
-use crate::text::clean::one_line;
-use crate::text::shares::{Demand, allocate};
 use crate::view::{Member, View};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::parallel::parallel_map;
+use swarmletfs_base::text::budget::{Budget, BudgetUnit};
+use swarmletfs_base::text::clean::one_line;
+use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Amount of text held back after a marker, in bytes.
 const HELD_MAX: usize = 4 << 20;

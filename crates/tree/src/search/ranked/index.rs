@@ -14,14 +14,14 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::segment::{Segment, SegmentWriter};
-use crate::cache::{DiskCache, Key, key, share_of_memory, single_shard};
 use crate::catalog::Fingerprint;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
 use crate::search::is_binary;
-use crate::store::{File, read_range};
 use crate::view::{Member, View};
+use swarmletfs_base::cache::{DiskCache, Key, key, share_of_memory, single_shard};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, read_range};
 
 /// Most text in one segment, in bytes.
 const TEXT_MAX: usize = 4 << 20;

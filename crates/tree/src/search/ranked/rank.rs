@@ -13,8 +13,8 @@ use std::sync::Arc;
 use super::index::WorkerIndex;
 use super::query::RankedQuery;
 use super::segment::{FileChunk, NEAR, Segment, SegmentHeader};
-use crate::name::RelPath;
-use crate::parallel::parallel_map;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::parallel::parallel_map;
 
 /// BM25's k1: how soon further occurrences of a word stop counting.
 const K1: f64 = 2.0;

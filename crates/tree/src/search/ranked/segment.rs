@@ -15,7 +15,7 @@ use unsigned_varint::{decode, encode};
 
 use super::passages::passages;
 use super::words::{Vocabulary, words};
-use crate::name::RelPath;
+use swarmletfs_base::name::RelPath;
 
 /// Neighborhood sizes in which words are counted: passages before and after each passage.
 pub(super) const NEAR: [usize; 2] = [1, 2];
@@ -47,7 +47,7 @@ mod path {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use crate::name::RelPath;
+    use swarmletfs_base::name::RelPath;
 
     pub(super) fn serialize<S: Serializer>(path: &RelPath, to: S) -> Result<S::Ok, S::Error> {
         path.as_bytes().serialize(to)

@@ -13,8 +13,8 @@ use super::order::{BestPassages, Candidate, Least, Walk};
 use super::query::RankedQuery;
 use super::rank::{ChunkId, PassageId, RankedPassages, ScoredPassage, chunk_id, is_in_same_chunk};
 use super::words::words;
-use crate::deadline::Deadline;
-use crate::name::RelPath;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::name::RelPath;
 
 /// Selected bytes of a chunk that halve the score of its other passages, if results are spread.
 const SPREAD: i64 = 200;

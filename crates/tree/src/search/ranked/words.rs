@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use frostem::{Algorithm, Stemmer};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::unicode::visible;
+use swarmletfs_base::unicode::visible;
 
 /// Longest word that is indexed, in bytes. Longer runs are mostly encoded data.
 const WORD_MAX: usize = 64;

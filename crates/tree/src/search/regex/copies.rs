@@ -15,7 +15,7 @@ use regex::bytes::Regex;
 use serde::Deserialize;
 
 use super::pattern::Pattern;
-use crate::digest::{Key, digest};
+use swarmletfs_base::digest::{Key, digest};
 
 /// Maximum number of lines that are remembered for a worker. Further lines count in every file that
 /// holds them.

@@ -3,10 +3,10 @@
 use super::copies::{CopiedLines, CountedLines, RecordFormat, SearchedRecord};
 use super::lines::{FileSearcher, FoundLine, SearchEnd, StopReason};
 use super::pattern::Pattern;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::name::RelPath;
 use crate::view::{Folder, Member, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
 
 /// Maximum number of records that are named for a file.
 const NAMED_MAX: usize = 8;

@@ -9,9 +9,9 @@ use grep_searcher::{
 };
 
 use super::pattern::Pattern;
-use crate::deadline::Deadline;
 use crate::search::is_binary;
-use crate::store::{File, read_beginning, read_into};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::store::{File, read_beginning, read_into};
 
 /// The reason why a file was not searched to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::name::RelPath;
 use crate::search::glob::Glob;
+use swarmletfs_base::name::RelPath;
 
 /// Largest compiled regex, in bytes. Larger ones take too long for every byte of input.
 const SIZE_MAX: usize = 1 << 20;
