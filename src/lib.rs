@@ -93,23 +93,22 @@
 #![warn(missing_docs)]
 
 mod approval;
-pub mod audit;
 pub mod cli;
 mod draft;
 pub mod fuse;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-mod read_log;
 mod retention;
 #[cfg(test)]
 #[path = "../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod scale;
-pub mod write;
 
 pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
 use swarmletfs_base::{digest, parallel, path_bytes, unicode};
 use swarmletfs_sandbox as sandbox;
+use swarmletfs_record::read_log;
+pub use swarmletfs_record::{audit, write};
 pub use swarmletfs_trace as trace;
 
 use swarmletfs_tree::output;

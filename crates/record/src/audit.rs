@@ -11,15 +11,15 @@ use jiff::civil::Date;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store};
-use crate::trace::jsonl;
-use crate::trace::swarmlet::AUDIT;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, Store};
+use swarmletfs_trace::jsonl;
+use swarmletfs_trace::swarmlet::AUDIT;
 
 /// The directory of the log, in the root of a store.
-pub(crate) const FOLDER: &str = AUDIT;
+pub const FOLDER: &str = AUDIT;
 /// Suffix of the files of the log. The name before it begins with the day.
 const SUFFIX: &str = ".jsonl";
 
@@ -90,7 +90,7 @@ pub struct AuditSkips {
 }
 
 /// Returns the start of the name of a day's files: `2026-01-20`.
-pub(crate) fn day(time: Timestamp) -> String {
+pub fn day(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
 }
 
@@ -98,22 +98,22 @@ pub(crate) fn day(time: Timestamp) -> String {
 /// one user or process `2026-01-20.uid1000.jsonl` or `2026-01-20.uid1000.pid77.jsonl`. Names sort
 /// by day, part, user and process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogName {
+pub struct LogName {
     /// The day of the changes in it.
-    pub(crate) day: String,
+    pub day: String,
     /// The number among the files of a day and a group, from 1.
-    pub(crate) part: u32,
+    pub part: u32,
     /// The entries that are in it.
-    pub(crate) group: LogGroup,
+    pub group: LogGroup,
 }
 
 /// The entries of a log that share files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogGroup {
+pub struct LogGroup {
     /// The user, or `None` for all.
-    pub(crate) uid: Option<u32>,
+    pub uid: Option<u32>,
     /// The process, or `None` for all of the user.
-    pub(crate) pid: Option<u32>,
+    pub pid: Option<u32>,
 }
 
 /// Prefix of a user's id in the name of a file.
@@ -127,7 +127,7 @@ impl LogName {
     /// # Errors
     ///
     /// The day is not a part of a name.
-    pub(crate) fn to_name(&self) -> Result<Name> {
+    pub fn to_name(&self) -> Result<Name> {
         let uid = self.group.uid.map(|uid| format!(".{UID}{uid}")).unwrap_or_default();
         let pid = self.group.pid.map(|pid| format!(".{PID}{pid}")).unwrap_or_default();
         let part = if self.part == 1 { String::new() } else { format!(".{}", self.part) };
@@ -135,7 +135,7 @@ impl LogName {
     }
 
     /// Parses a name on disk. Returns `None` if it is not that of a file of the log.
-    pub(crate) fn parse(name: &Name) -> Option<LogName> {
+    pub fn parse(name: &Name) -> Option<LogName> {
         let text = name.to_text();
         let mut words = text.strip_suffix(SUFFIX)?.split('.').peekable();
         let day = words.next().filter(|day| day.parse::<Date>().is_ok())?.to_owned();
@@ -172,7 +172,7 @@ pub fn read(
 }
 
 /// An entry of a log with a file per day.
-pub(crate) trait LogEntry: DeserializeOwned + Send {
+pub trait LogEntry: DeserializeOwned + Send {
     fn time(&self) -> Timestamp;
 }
 
@@ -187,7 +187,7 @@ impl LogEntry for AuditEntry {
 /// # Errors
 ///
 /// The directory cannot be listed. A missing one has no entries.
-pub(crate) fn read_folder<E: LogEntry>(
+pub fn read_folder<E: LogEntry>(
     store: &dyn Store,
     folder: &RelPath,
     since: Option<Timestamp>,

@@ -21,13 +21,13 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::audit::{LogEntry, LogGroup, day};
-use crate::error::Result;
-use crate::name::{Name, RelPath};
-use crate::route::ContentKind;
 use crate::write::{Dir, Durability, append_line, to_line};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_tree::route::ContentKind;
 
 /// Default limit of the log, in bytes.
-pub(crate) const LIMIT_DEFAULT: u64 = 256 << 20;
+pub const LIMIT_DEFAULT: u64 = 256 << 20;
 /// Entries that may wait to be written.
 const QUEUE: usize = 16 << 10;
 /// Most entries that are written at once.
@@ -43,44 +43,44 @@ const COMM_MAX: u64 = 64;
 /// Longest time for which a reader waits until its name is read.
 const NAME_TIME_MAX: Duration = Duration::from_millis(100);
 /// Result of an open that succeeded.
-pub(crate) const OK: &str = "ok";
+pub const OK: &str = "ok";
 /// Result of an open of a name that is not there.
-pub(crate) const ABSENT: &str = "absent";
+pub const ABSENT: &str = "absent";
 /// Result of the last entry of a log that lost entries before it.
-pub(crate) const LOST: &str = "lost";
+pub const LOST: &str = "lost";
 
 /// One open of a file or directory, or an attempt at one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ReadEntry {
+pub struct ReadEntry {
     /// Time of the open, UTC.
-    pub(crate) time: Timestamp,
+    pub time: Timestamp,
     /// User id of the reader.
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// Process id of the reader.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Name of the reader's program; absent if the process had ended before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) program: Option<String>,
+    pub program: Option<String>,
     /// Process id of the reader's parent, if it is known.
     #[serde(skip)]
-    pub(crate) parent: Option<u32>,
+    pub parent: Option<u32>,
     /// Path in the tree; bytes that are not UTF-8 are replaced.
-    pub(crate) path: String,
+    pub path: String,
     /// Kind of the file or directory; absent for an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) kind: Option<ContentKind>,
+    pub kind: Option<ContentKind>,
     /// Size of the file when it was opened, in bytes. How much of it was read is not known: the
     /// kernel answers from its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// [`OK`], [`ABSENT`], the error, or [`LOST`] for an entry that only states a number.
-    pub(crate) result: String,
+    pub result: String,
     /// Number of earlier entries that were lost, because readers were faster than the disk.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) lost: u64,
+    pub lost: u64,
     /// Number of older entries that were removed since the entry before, because the log was full.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) removed: u64,
+    pub removed: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -94,7 +94,7 @@ impl LogEntry for ReadEntry {
 }
 
 /// Writes entries. Dropping it writes all that wait.
-pub(crate) struct ReadLog {
+pub struct ReadLog {
     /// `None` while the log is dropped.
     entries: Option<SyncSender<ReadEntry>>,
     /// Number of entries that were lost and are in no entry yet.
@@ -105,11 +105,11 @@ pub(crate) struct ReadLog {
 
 /// What is known of a reader's process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Process {
+pub struct Process {
     /// Name of the program.
-    pub(crate) program: Option<String>,
+    pub program: Option<String>,
     /// Process id of the parent.
-    pub(crate) parent: Option<u32>,
+    pub parent: Option<u32>,
 }
 
 /// The id of a process, and the receiver of what is known of it.
@@ -122,7 +122,7 @@ impl ReadLog {
     /// # Errors
     ///
     /// The directory cannot be made, or there are no threads.
-    pub(crate) fn start(folder: &Path, limit: u64) -> Result<ReadLog> {
+    pub fn start(folder: &Path, limit: u64) -> Result<ReadLog> {
         let top = Dir::create(folder, Durability::None)?;
         top.set_own_mode(0o700)?;
         let proc = Dir::open(Path::new("/proc"), Durability::None)?;
@@ -141,7 +141,7 @@ impl ReadLog {
 
     /// Returns what is known of a process. The threads that serve a mount cannot read it
     /// themselves, and later the process may have ended.
-    pub(crate) fn process(&self, pid: u32) -> Process {
+    pub fn process(&self, pid: u32) -> Process {
         let (sender, process) = sync_channel(1);
         if self.names.try_send((pid, sender)).is_err() {
             return Process::default();
@@ -150,7 +150,7 @@ impl ReadLog {
     }
 
     /// Adds an entry, whose number of lost entries is filled in.
-    pub(crate) fn add(&self, mut entry: ReadEntry) {
+    pub fn add(&self, mut entry: ReadEntry) {
         let Some(entries) = &self.entries else { return };
         entry.lost = self.lost.swap(0, Ordering::Relaxed);
         match entries.try_send(entry) {

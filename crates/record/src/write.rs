@@ -58,20 +58,19 @@ mod tombstones;
 mod worker;
 mod worker_folder;
 
-pub(crate) use audit_log::append_line;
-#[cfg(feature = "mcp")]
-pub(crate) use dir::ViewEntry;
-pub(crate) use dir::{
+pub use audit_log::append_line;
+pub use dir::ViewEntry;
+pub use dir::{
     Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, from_io, set_file_attributes,
     set_mode,
 };
-pub(crate) use error::During;
-pub(crate) use execution_log::LogState;
-pub(crate) use hashing::{HashingReader, hash_bytes};
-pub(crate) use lines::to_line;
-pub(crate) use lock::Lock;
-pub(crate) use removal::{Decision, RemovalLock, Removed};
-pub(crate) use supervisor_file::NotePlace;
+pub use error::During;
+pub use execution_log::LogState;
+pub use hashing::{HashingReader, hash_bytes};
+pub use lines::to_line;
+pub use lock::Lock;
+pub use removal::{Decision, RemovalLock, Removed};
+pub use supervisor_file::NotePlace;
 
 pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;

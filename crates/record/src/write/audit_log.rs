@@ -13,8 +13,8 @@ use super::error::{During, Result};
 use super::lines::{append_lines, to_line};
 use super::lock::lock_file;
 use crate::audit::{self, AuditEntry, LogGroup, LogName};
-use crate::error::Error as PathError;
-use crate::name::Name;
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::Name;
 
 /// Share of the limit that one file may have. The oldest file is removed as a whole, so a limit
 /// needs several.
@@ -58,7 +58,7 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
 /// # Errors
 ///
 /// The log cannot be written.
-pub(crate) fn append_line(
+pub fn append_line(
     folder: &Dir,
     line: &[u8],
     day: String,

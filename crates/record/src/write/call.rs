@@ -20,9 +20,9 @@ use super::lock::{is_locked, lock_file};
 use super::metadata;
 use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
-use crate::error::Error as PathError;
-use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::{CALL_EVENT, CALLS, METRICS, START_EVENT, split_call_name};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_trace::swarmlet::{CALL_EVENT, CALLS, METRICS, START_EVENT, split_call_name};
 
 /// Longest name of a tool in the name of a file, in bytes.
 const TOOL_MAX: usize = 100;

@@ -9,8 +9,8 @@ use super::new_worker::publish_folder;
 use super::registry;
 use super::store::Store;
 use super::worker::Worker;
-use crate::name::Name;
-use crate::trace::swarmlet::RegistryRecord;
+use swarmletfs_base::name::Name;
+use swarmletfs_trace::swarmlet::RegistryRecord;
 
 impl Store {
     /// Adds the worker `id`, whose directory `fill` fills and checks, with its `record` in the
@@ -19,7 +19,7 @@ impl Store {
     /// # Errors
     ///
     /// `fill` fails, the id is taken, or the store cannot be written.
-    pub(crate) fn add_copy(
+    pub fn add_copy(
         &self,
         id: &Name,
         record: Option<RegistryRecord>,
@@ -47,7 +47,7 @@ impl Store {
     /// # Errors
     ///
     /// The store cannot be written.
-    pub(crate) fn add_record_of_copy(
+    pub fn add_record_of_copy(
         &self,
         id: &Name,
         folder: &Dir,
@@ -62,7 +62,7 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be opened.
-    pub(crate) fn find_worker(&self, id: &Name) -> Result<Option<Worker>> {
+    pub fn find_worker(&self, id: &Name) -> Result<Option<Worker>> {
         match Worker::open(Arc::clone(self.folder()), id) {
             Ok(worker) => Ok(Some(worker)),
             Err(Error::NoWorker { .. }) => Ok(None),

@@ -12,7 +12,6 @@ mod layer;
 mod removal;
 mod set_id;
 mod trust;
-#[cfg(feature = "mcp")]
 mod view;
 mod workspace;
 
@@ -20,9 +19,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-pub(crate) use std::fs::{File, Metadata};
+pub use std::fs::{File, Metadata};
 
-pub(crate) use workspace::{EntryIdentity, EntryMeta, NewOwner};
+pub use workspace::{EntryIdentity, EntryMeta, NewOwner};
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatVfsMountFlags, Statx, StatxFlags,
@@ -32,15 +31,14 @@ use rustix::io::Errno;
 
 use super::lock::{Lock, lock_file, wait_for_lock};
 use super::temporary;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{BENEATH, Kind, kind_of, open_beneath};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{BENEATH, Kind, kind_of, open_beneath};
 
-pub(crate) use layer::set_file_attributes;
-pub(crate) use removal::set_mode;
-pub(crate) use set_id::SetIdReport;
-#[cfg(feature = "mcp")]
-pub(crate) use view::ViewEntry;
+pub use layer::set_file_attributes;
+pub use removal::set_mode;
+pub use set_id::SetIdReport;
+pub use view::ViewEntry;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =
@@ -70,7 +68,7 @@ pub enum Durability {
 
 /// A directory that was opened for changes beneath it.
 #[derive(Debug)]
-pub(crate) struct Dir {
+pub struct Dir {
     fd: OwnedFd,
     /// The path at which it was opened, for messages only.
     path: PathBuf,
@@ -79,14 +77,14 @@ pub(crate) struct Dir {
 
 impl Dir {
     /// Opens the directory at `path`, which the user named: symlinks are followed.
-    pub(crate) fn open(path: &Path, durability: Durability) -> Result<Dir> {
+    pub fn open(path: &Path, durability: Durability) -> Result<Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Dir { fd, path: path.to_path_buf(), durability })
     }
 
     /// Creates the directory at `path`, which the user named, and its parents, and opens it.
-    pub(crate) fn create(path: &Path, durability: Durability) -> Result<Dir> {
+    pub fn create(path: &Path, durability: Durability) -> Result<Dir> {
         std::fs::create_dir_all(path).map_err(from_io)?;
         let created = Dir::open(path, durability)?;
         // The parent has the name of a new directory.
@@ -97,12 +95,12 @@ impl Dir {
     }
 
     /// Returns where the directory was opened, for messages.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens the directory `path` beneath this one.
-    pub(crate) fn enter(&self, path: &RelPath) -> Result<Dir> {
+    pub fn enter(&self, path: &RelPath) -> Result<Dir> {
         let fd = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(self.child(fd, path))
     }
@@ -114,7 +112,7 @@ impl Dir {
     ///
     /// [`Error::Escape`] if this directory can be written. Then somebody may have mounted a file
     /// system that never answers.
-    pub(crate) fn enter_mount(&self, name: &Name) -> Result<Dir> {
+    pub fn enter_mount(&self, name: &Name) -> Result<Dir> {
         let flags = rustix::fs::fstatvfs(&self.fd)?.f_flag;
         if !flags.contains(StatVfsMountFlags::RDONLY) {
             return Err(Error::Escape);
@@ -131,7 +129,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken, by whatever it is.
-    pub(crate) fn create_dir(&self, name: &Name) -> Result<Dir> {
+    pub fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
         let opened = self.enter(&RelPath::from(name.clone())).and_then(|created| {
             // Another writer of this directory can put another one in its place. One of root's that
@@ -146,7 +144,7 @@ impl Dir {
 
     /// Creates the directory `name`, if it is missing, and gives it the permissions of this one,
     /// whatever the umask is.
-    pub(crate) fn create_dir_alike(&self, name: &Name) -> Result<()> {
+    pub fn create_dir_alike(&self, name: &Name) -> Result<()> {
         let created = self.enter_or_create(name)?;
         let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
         rustix::fs::fchmod(&created.fd, Mode::from_raw_mode(mode))?;
@@ -154,7 +152,7 @@ impl Dir {
     }
 
     /// Opens the directory `name`, and creates it if it is missing.
-    pub(crate) fn enter_or_create(&self, name: &Name) -> Result<Dir> {
+    pub fn enter_or_create(&self, name: &Name) -> Result<Dir> {
         let path = RelPath::from(name.clone());
         match self.enter(&path) {
             Err(Error::NotFound) => {}
@@ -172,7 +170,7 @@ impl Dir {
     }
 
     /// Returns the kind of the entry `path`, or `None` if there is none.
-    pub(crate) fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
+    pub fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
         match self.openat2(path, OFlags::PATH, Mode::empty()) {
             Ok(fd) => Ok(Some(kind_of(&stat(fd.as_fd())?))),
             Err(Error::NotFound) => Ok(None),
@@ -181,7 +179,7 @@ impl Dir {
     }
 
     /// Lists the names in this directory.
-    pub(crate) fn list(&self) -> Result<Vec<Name>> {
+    pub fn list(&self) -> Result<Vec<Name>> {
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let mut names = Vec::new();
@@ -197,7 +195,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EFBIG` if it has more than `limit` bytes.
-    pub(crate) fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
+    pub fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open_to_read(name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
@@ -209,7 +207,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken, by whatever it is.
-    pub(crate) fn create_file(&self, name: &Name) -> Result<File> {
+    pub fn create_file(&self, name: &Name) -> Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let fd = self.openat2(&RelPath::from(name.clone()), flags, FILE_MODE)?;
         let given = self.give_to_owner(fd.as_fd());
@@ -228,7 +226,7 @@ impl Dir {
 
     /// Opens the file `name` to append to it, and creates it if it is missing. Its last bytes can
     /// be read, too.
-    pub(crate) fn open_append(&self, name: &Name) -> Result<File> {
+    pub fn open_append(&self, name: &Name) -> Result<File> {
         let path = RelPath::from(name.clone());
         let flags = OFlags::RDWR | OFlags::APPEND;
         for _ in 0..ATTEMPTS {
@@ -286,14 +284,14 @@ impl Dir {
     }
 
     /// Opens the existing file `name` to lock it.
-    pub(crate) fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
+    pub fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
         let fd = self.openat2(&RelPath::from(name.clone()), OFlags::RDONLY, Mode::empty())?;
         kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
         Ok(fd)
     }
 
     /// Writes `content` to a temporary file in this directory.
-    pub(crate) fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
+    pub fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
         let name = temporary::file_name()?;
         let file = self.create_file(&name)?;
         let temporary = Temporary { dir: self, name, file, is_renamed: false };
@@ -315,7 +313,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken.
-    pub(crate) fn rename_new(&self, from: &Name, to: &Name) -> Result<()> {
+    pub fn rename_new(&self, from: &Name, to: &Name) -> Result<()> {
         let (from, to) = (from.as_os_str(), to.as_os_str());
         rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE)?;
         self.sync()
@@ -323,7 +321,7 @@ impl Dir {
 
     /// Removes the entry `name`: a file, or a directory with all that it holds. Links are removed,
     /// not followed.
-    pub(crate) fn remove_tree(&self, name: &Name) -> Result<()> {
+    pub fn remove_tree(&self, name: &Name) -> Result<()> {
         self.remove_at_depth(name, DEPTH_MAX)
     }
 
@@ -345,12 +343,12 @@ impl Dir {
     /// # Errors
     ///
     /// `EBUSY` if another process holds the lock for long; see [`wait_for_lock`].
-    pub(crate) fn lock(&self) -> Result<Lock> {
+    pub fn lock(&self) -> Result<Lock> {
         wait_for_lock(|| self.try_lock())
     }
 
     /// Takes the lock of this directory. Returns `None` if it is taken.
-    pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
+    pub fn try_lock(&self) -> Result<Option<Lock>> {
         // A lock belongs to an open file, so that threads exclude each other, too.
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -358,12 +356,12 @@ impl Dir {
     }
 
     /// Takes the lock of the existing file `name`. Returns `None` if it is taken.
-    pub(crate) fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
+    pub fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
         Lock::try_new(self.open_to_lock(name)?)
     }
 
     /// Opens the file `name` to read it. Returns `None` if it does not exist.
-    pub(crate) fn open_to_read(&self, name: &Name) -> Result<Option<File>> {
+    pub fn open_to_read(&self, name: &Name) -> Result<Option<File>> {
         let path = RelPath::from(name.clone());
         let file = match self.openat2(&path, OFlags::RDONLY, Mode::empty()) {
             Ok(fd) => File::from(fd),
@@ -376,7 +374,7 @@ impl Dir {
     }
 
     /// Waits until the names in this directory are on disk.
-    pub(crate) fn sync(&self) -> Result<()> {
+    pub fn sync(&self) -> Result<()> {
         match self.durability {
             Durability::Full => sync(self.fd.as_fd()),
             Durability::None => Ok(()),
@@ -384,7 +382,7 @@ impl Dir {
     }
 
     /// Waits until the content of `file` is on disk.
-    pub(crate) fn sync_file(&self, file: &File) -> Result<()> {
+    pub fn sync_file(&self, file: &File) -> Result<()> {
         match self.durability {
             Durability::Full => sync(file.as_fd()),
             Durability::None => Ok(()),
@@ -392,7 +390,7 @@ impl Dir {
     }
 
     /// Returns the attributes of the entry `name`, or `None` if it does not exist.
-    pub(crate) fn meta(&self, name: &Name) -> Result<Option<Metadata>> {
+    pub fn meta(&self, name: &Name) -> Result<Option<Metadata>> {
         match self.openat2(&RelPath::from(name.clone()), OFlags::PATH, Mode::empty()) {
             Ok(fd) => File::from(fd).metadata().map(Some).map_err(from_io),
             Err(Error::NotFound) => Ok(None),
@@ -464,7 +462,7 @@ impl Dir {
 }
 
 /// A file that was written under a temporary name. Dropping it removes it.
-pub(crate) struct Temporary<'a> {
+pub struct Temporary<'a> {
     dir: &'a Dir,
     name: Name,
     file: File,
@@ -477,7 +475,7 @@ impl Temporary<'_> {
     /// # Errors
     ///
     /// The name is taken by something other than a regular file, or the system refuses.
-    pub(crate) fn replace(mut self, dir: &Dir, to: &Name) -> Result<()> {
+    pub fn replace(mut self, dir: &Dir, to: &Name) -> Result<()> {
         dir.must_be_replaceable(to)?;
         rustix::fs::renameat(&self.dir.fd, self.name.as_os_str(), &dir.fd, to.as_os_str())?;
         self.is_renamed = true;
@@ -520,7 +518,7 @@ fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
 }
 
 /// Converts an error of the standard library.
-pub(crate) fn from_io(error: io::Error) -> Error {
+pub fn from_io(error: io::Error) -> Error {
     Errno::from_io_error(&error).map_or(Error::Io(Errno::IO), Error::from)
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::error::Error as PathError;
-use crate::name::printable;
 use rustix::io::Errno;
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::printable;
 
 /// Result of a change to a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -120,7 +120,7 @@ pub enum Error {
 
 impl Error {
     /// Returns an error about a value that was given as `role`.
-    pub(crate) fn invalid(value: &[u8], role: &'static str, reason: impl Into<String>) -> Error {
+    pub fn invalid(value: &[u8], role: &'static str, reason: impl Into<String>) -> Error {
         let mut shown = printable(value);
         if let Some((end, _)) = shown.char_indices().nth(SHOWN_MAX) {
             shown.truncate(end);
@@ -171,7 +171,7 @@ pub(super) fn bad_content(path: &Path, name: &str, reason: &'static str) -> Erro
 }
 
 /// Names the path in the error of an operation.
-pub(crate) trait During<T> {
+pub trait During<T> {
     /// Adds what was tried, as a verb, and where.
     fn during(self, verb: &str, path: &Path, name: &[u8]) -> Result<T>;
 }

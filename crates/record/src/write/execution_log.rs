@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::dir::{File, from_io};
 use super::error::{During, Result};
 use super::worker_folder::WorkerFolder;
-use crate::error::Error as PathError;
-use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::{EXECUTION_LOG, LOGS};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_trace::swarmlet::{EXECUTION_LOG, LOGS};
 
 /// Output of the command that a worker consists of, appended to `logs/execution.log` while the
 /// command runs, so that readers can follow it.
@@ -29,7 +29,7 @@ pub struct ExecutionLog {
 
 /// What became of the log that a command can write, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogState {
+pub enum LogState {
     /// It holds what was written.
     Whole,
     /// It holds something else.
@@ -53,7 +53,7 @@ impl ExecutionLog {
     }
 
     /// Returns what became of the log. The command must have ended.
-    pub(crate) fn state(&self) -> LogState {
+    pub fn state(&self) -> LogState {
         let read = || -> Result<_, PathError> {
             let logs = self.worker.folder().enter(&RelPath::constant(LOGS))?;
             let mut file =

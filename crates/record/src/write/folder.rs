@@ -9,7 +9,7 @@ use super::error::Result;
 use super::index::{self, IfMissing};
 use super::registry;
 use crate::audit::{AuditEntry, AuditPath};
-use crate::name::{Name, RelPath};
+use swarmletfs_base::name::{Name, RelPath};
 
 /// Default limit of the log of changes, in bytes.
 const AUDIT_MAX: u64 = 256 << 20;

@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 
 use super::error::{Error, Result};
 use crate::audit::AuditPath;
-use crate::digest::to_hex;
+use swarmletfs_base::digest::to_hex;
 
 /// Reads from another reader, and counts and hashes what passes.
-pub(crate) struct HashingReader<R> {
+pub struct HashingReader<R> {
     inner: R,
     hash: Sha256,
     bytes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct HashingReader<R> {
 }
 
 impl<R: Read> HashingReader<R> {
-    pub(crate) fn new(inner: R) -> HashingReader<R> {
+    pub fn new(inner: R) -> HashingReader<R> {
         HashingReader { inner, hash: Sha256::new(), bytes: 0, error: None }
     }
 
@@ -37,7 +37,7 @@ impl<R: Read> HashingReader<R> {
     }
 
     /// Returns the number of bytes that were read, and their SHA-256 as hexadecimal digits.
-    pub(crate) fn into_hash(self) -> (u64, String) {
+    pub fn into_hash(self) -> (u64, String) {
         (self.bytes, finish(self.hash))
     }
 }
@@ -67,6 +67,6 @@ pub(super) fn entry_of(path: &str, bytes: &[u8]) -> AuditPath {
 }
 
 /// Returns the SHA-256 of bytes as hexadecimal digits.
-pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
+pub fn hash_bytes(bytes: &[u8]) -> String {
     finish(Sha256::new_with_prefix(bytes))
 }

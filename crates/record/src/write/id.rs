@@ -5,9 +5,11 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::error::{During, Error, Result};
 use super::temporary::random_hex;
-use crate::name::Name;
-use crate::trace::swarmlet::{APPLIED, AUDIT, DRAFTS, REGISTRY, SUPERVISOR, TOMBSTONES, WORKERS};
 use std::path::Path;
+use swarmletfs_base::name::Name;
+use swarmletfs_trace::swarmlet::{
+    APPLIED, AUDIT, DRAFTS, REGISTRY, SUPERVISOR, TOMBSTONES, WORKERS,
+};
 
 /// Maximum length of an id, in bytes.
 const ID_MAX: usize = 200;

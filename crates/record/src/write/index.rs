@@ -10,8 +10,8 @@ use super::dir::Dir;
 use super::error::{During, Result, bad_content};
 use super::lines::to_document;
 use super::metadata::{self, MetadataMap};
-use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::{INDEX, INDEX_MAX};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_trace::swarmlet::{INDEX, INDEX_MAX};
 
 /// The fields of the metadata that an entry repeats.
 const REPEATED: [&str; 7] =

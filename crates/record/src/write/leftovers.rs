@@ -16,11 +16,11 @@ use super::registry;
 use super::temporary;
 use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
-use crate::deadline::Deadline;
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{CALLS, METADATA, METRICS, REGISTRY};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, is_temporary};
+use swarmletfs_trace::swarmlet::{CALLS, METADATA, METRICS, REGISTRY};
 
 /// Youngest temporary entry that counts as left behind: its lock may not be taken yet.
 const AGE_MIN: Duration = Duration::from_secs(10);

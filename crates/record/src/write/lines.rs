@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::dir::{File, from_io};
-use crate::error::{Error, Result};
+use swarmletfs_base::error::{Error, Result};
 
 /// Longest last line without an end that is looked at, in bytes.
 const TORN_MAX: u64 = 32 << 20;
@@ -17,7 +17,7 @@ const TORN_MAX: u64 = 32 << 20;
 /// # Errors
 ///
 /// `EINVAL` if JSON cannot express it.
-pub(crate) fn to_line(value: &impl Serialize) -> Result<Vec<u8>> {
+pub fn to_line(value: &impl Serialize) -> Result<Vec<u8>> {
     with_end(serde_json::to_vec(value))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
+use swarmletfs_base::error::{Error, Result};
 
 /// Time to wait for a lock. A longer wait means that its holder hangs.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -17,13 +17,13 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// An exclusive lock of a directory or a file, released when dropped or when the process ends.
 #[derive(Debug)]
 #[must_use = "dropping a lock releases it"]
-pub(crate) struct Lock {
+pub struct Lock {
     _fd: OwnedFd,
 }
 
 impl Lock {
     /// Takes the lock of an open file or directory. Returns `None` if it is taken.
-    pub(crate) fn try_new(fd: OwnedFd) -> Result<Option<Lock>> {
+    pub fn try_new(fd: OwnedFd) -> Result<Option<Lock>> {
         Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
     }
 }

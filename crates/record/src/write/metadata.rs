@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use super::dir::Dir;
 use super::error::{During, Error, Result, bad_content};
-use crate::model::Status;
-use crate::name::Name;
-use crate::trace::swarmlet::{METADATA, METADATA_MAX, own_status};
+use swarmletfs_base::model::Status;
+use swarmletfs_base::name::Name;
+use swarmletfs_trace::swarmlet::{METADATA, METADATA_MAX, own_status};
 
 /// The fields of a worker's metadata, in the order of the file.
 pub(super) type MetadataMap = Map<String, Value>;

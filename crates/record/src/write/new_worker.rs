@@ -18,9 +18,9 @@ use super::put_path;
 use super::worker::Worker;
 use super::{id, temporary, tombstones};
 use crate::audit::AuditPath;
-use crate::error::Error as PathError;
-use crate::name::Name;
-use crate::trace::swarmlet::{CALLS, METADATA, METRICS};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::Name;
+use swarmletfs_trace::swarmlet::{CALLS, METADATA, METRICS};
 
 /// Maximum length of an id of a run, a job, an owner or a parent, and of other short values, in
 /// bytes.
@@ -183,7 +183,7 @@ fn check_word(value: &str, role: &'static str) -> Result<()> {
     if value.len() > WORD_MAX {
         return Err(Error::invalid(value.as_bytes(), role, "it has more than 200 bytes"));
     }
-    if value.chars().any(|c| c.is_control() || crate::unicode::is_invisible(c)) {
+    if value.chars().any(|c| c.is_control() || swarmletfs_base::unicode::is_invisible(c)) {
         let reason = "it has a control character or an invisible character";
         return Err(Error::invalid(value.as_bytes(), role, reason));
     }

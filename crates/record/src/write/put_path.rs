@@ -1,13 +1,13 @@
 //! Paths of the files that a worker may put into its directory.
 
 use super::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::route::shown_path::is_generated;
-use crate::store::is_temporary;
-use crate::trace::swarmlet::{
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::is_temporary;
+use swarmletfs_trace::swarmlet::{
     APPLIED, BASE, CALLS, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT, TASK, THREAD,
     TOOLS_USED,
 };
+use swarmletfs_tree::route::shown_path::is_generated;
 
 /// Deepest path that readers show, in components.
 const DEPTH_MAX: usize = 60;

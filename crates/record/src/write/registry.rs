@@ -1,4 +1,4 @@
-//! The records of workers in a sandbox; see [`crate::trace::swarmlet::RegistryRecord`].
+//! The records of workers in a sandbox; see [`swarmletfs_trace::swarmlet::RegistryRecord`].
 //!
 //! Only a process outside of the sandbox reaches the registry. A record is replaced under the lock
 //! of the registry, never under that of the worker's directory, which the worker can hold.
@@ -8,10 +8,10 @@ use super::error::{During, Error, Result, bad_content};
 use super::lines::to_document;
 use super::lock::Lock;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::name::{Name, RelPath};
-use crate::store::is_temporary;
-use crate::trace::swarmlet::{FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::is_temporary;
+use swarmletfs_trace::swarmlet::{FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK};
 
 /// Makes the record of the worker `id` from its metadata.json, in place of that of an earlier
 /// worker. No process has run in its sandbox yet.

@@ -16,22 +16,22 @@ use super::store::Store;
 use super::worker_folder::WorkerFolder;
 use super::{registry, temporary, tombstones};
 use crate::audit::AuditPath;
-use crate::deadline::Deadline;
-use crate::error::Result as PathResult;
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{DRAFTS, TOMBSTONES, Tombstone};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result as PathResult;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, is_temporary};
+use swarmletfs_trace::swarmlet::{DRAFTS, TOMBSTONES, Tombstone};
 
 /// The lock of all removals of a store.
 #[derive(Debug)]
 #[must_use = "dropping a lock releases it"]
-pub(crate) struct RemovalLock {
+pub struct RemovalLock {
     tombstones: Dir,
     _lock: Lock,
 }
 
 /// What to do with a worker that is locked.
-pub(crate) enum Decision<G> {
+pub enum Decision<G> {
     /// Removes it. The guard is held until it is gone.
     Remove(Box<Tombstone>, G),
     /// Keeps it, for this reason.
@@ -40,7 +40,7 @@ pub(crate) enum Decision<G> {
 
 /// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Removed {
+pub enum Removed {
     /// The worker is gone.
     Yes,
     /// The worker stays as it was, for this reason.
@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     ///
     /// Another process removes workers, or the store cannot be written.
-    pub(crate) fn lock_removals(&self) -> Result<RemovalLock> {
+    pub fn lock_removals(&self) -> Result<RemovalLock> {
         let root = &self.folder().root;
         let open = || {
             let tombstones = tombstones::open_folder(root)?;
@@ -76,7 +76,7 @@ impl Store {
     /// # Errors
     ///
     /// The store cannot be written. The worker is whole then, unless the text says otherwise.
-    pub(crate) fn remove_worker<G>(
+    pub fn remove_worker<G>(
         &self,
         lock: &RemovalLock,
         id: &Name,
@@ -96,7 +96,7 @@ impl Store {
     /// # Errors
     ///
     /// The store cannot be read or written.
-    pub(crate) fn finish_removals(&self, lock: &RemovalLock) -> Result<()> {
+    pub fn finish_removals(&self, lock: &RemovalLock) -> Result<()> {
         let store = self.folder();
         let tombstones = &lock.tombstones;
         // Only the holder of the lock writes tombstones.
@@ -127,7 +127,7 @@ impl Store {
     /// # Errors
     ///
     /// The tombstones cannot be listed.
-    pub(crate) fn damaged_tombstones(&self, deadline: Deadline<'_>) -> Result<Vec<Name>> {
+    pub fn damaged_tombstones(&self, deadline: Deadline<'_>) -> Result<Vec<Name>> {
         let root = &self.folder().root;
         let mut ids = tombstones::list(root)?;
         ids.retain(|id| deadline.has_time() && !matches!(tombstones::read(root, id), Ok(Some(_))));
@@ -139,7 +139,7 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be listed.
-    pub(crate) fn worker_names(&self) -> Result<Vec<Name>> {
+    pub fn worker_names(&self) -> Result<Vec<Name>> {
         let workers = &self.folder().workers;
         let mut names = workers.list().during("list", workers.path(), b"")?;
         names.retain(|name| !is_temporary(name));
@@ -147,7 +147,7 @@ impl Store {
     }
 
     /// Returns the path of the worker `id` from the root of the store.
-    pub(crate) fn worker_path(&self, id: &Name) -> RelPath {
+    pub fn worker_path(&self, id: &Name) -> RelPath {
         self.folder().worker_path(id)
     }
 }

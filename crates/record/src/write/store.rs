@@ -14,12 +14,12 @@ use super::new_worker::{self, NewWorker};
 use super::supervisor_file::{self, ListedFile, NotePlace};
 use super::worker::Worker;
 use crate::audit;
-use crate::deadline::Deadline;
-use crate::error::Error as PathError;
-use crate::name::{Name, RelPath, printable};
-use crate::store::{Disk, Kind, Store as _};
-use crate::trace::swarmlet::WORKERS;
-use crate::trace::{Detection, Format, Swarmlet};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::{Name, RelPath, printable};
+use swarmletfs_base::store::{Disk, Kind, Store as _};
+use swarmletfs_trace::swarmlet::WORKERS;
+use swarmletfs_trace::{Detection, Format, Swarmlet};
 
 /// A store that was opened for writing.
 ///
@@ -124,7 +124,7 @@ impl Store {
     }
 
     /// Returns the directory of the store.
-    pub(crate) fn root(&self) -> &Dir {
+    pub fn root(&self) -> &Dir {
         &self.0.root
     }
 
@@ -155,12 +155,7 @@ impl Store {
     /// # Errors
     ///
     /// The path leads elsewhere, or the store cannot be written.
-    pub(crate) fn write_note(
-        &self,
-        path: &[u8],
-        content: &[u8],
-        place: NotePlace,
-    ) -> Result<RelPath> {
+    pub fn write_note(&self, path: &[u8], content: &[u8], place: NotePlace) -> Result<RelPath> {
         supervisor_file::write(&self.0, path, content, place)
     }
 
@@ -169,7 +164,7 @@ impl Store {
     /// # Errors
     ///
     /// A directory cannot be read.
-    pub(crate) fn notes(&self) -> Result<Vec<ListedFile>> {
+    pub fn notes(&self) -> Result<Vec<ListedFile>> {
         supervisor_file::list(&self.0)
     }
 

@@ -9,10 +9,10 @@ use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::entry_of;
-use crate::error::Error as PathError;
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, Time, is_temporary};
-use crate::trace::swarmlet::SUPERVISOR as FOLDER;
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, Time, is_temporary};
+use swarmletfs_trace::swarmlet::SUPERVISOR as FOLDER;
 
 /// Deepest path, in names. Readers go no deeper.
 const DEPTH_MAX: usize = 60;
@@ -21,7 +21,7 @@ const NAME_MAX: usize = 255;
 
 /// Where the content of a note goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotePlace {
+pub enum NotePlace {
     /// In place of an existing note.
     Whole,
     /// Behind the content of an existing note.
@@ -48,12 +48,12 @@ pub(super) fn write(
 
 /// A note, as listed.
 #[derive(Debug, Clone)]
-pub(crate) struct ListedFile {
+pub struct ListedFile {
     /// Path from the directory of the notes.
-    pub(crate) path: RelPath,
+    pub path: RelPath,
     /// Size in bytes.
-    pub(crate) size: u64,
-    pub(crate) mtime: Time,
+    pub size: u64,
+    pub mtime: Time,
 }
 
 /// Lists all notes, sorted by path. Links and special files are left out.

@@ -6,10 +6,10 @@
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
-use crate::digest::to_hex;
-use crate::error::{Error, Result};
-use crate::name::Name;
-use crate::store::TEMPORARY_PREFIX;
+use swarmletfs_base::digest::to_hex;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::TEMPORARY_PREFIX;
 
 /// Returns a new name for a file that is being written.
 pub(super) fn file_name() -> Result<Name> {

@@ -5,10 +5,10 @@ use super::error::{During, Error, Result};
 use super::hashing::entry_of;
 use super::lines::to_document;
 use crate::audit::AuditPath;
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{TOMBSTONE_MAX, TOMBSTONES, Tombstone};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, is_temporary};
+use swarmletfs_trace::swarmlet::{TOMBSTONE_MAX, TOMBSTONES, Tombstone};
 
 /// Returns true if a worker of the id `id` was removed.
 pub(super) fn exists(root: &Dir, id: &Name) -> Result<bool> {

@@ -18,10 +18,12 @@ use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::worker_folder::WorkerFolder;
 use super::{messages, put_path, registry};
 use crate::audit::AuditPath;
-use crate::error::Error as PathError;
-use crate::model::Status;
-use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::{CALLS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::model::Status;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_trace::swarmlet::{
+    CALLS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
+};
 
 /// The field of metadata.json with the status.
 const STATUS: &str = "status";
@@ -134,7 +136,7 @@ impl Worker {
     }
 
     /// Returns the worker's directory.
-    pub(crate) fn folder(&self) -> &Dir {
+    pub fn folder(&self) -> &Dir {
         self.0.folder()
     }
 
@@ -173,7 +175,7 @@ impl Worker {
 
     /// Updates the entry of the worker in the index.json of the store, if there is one. A worker in
     /// a sandbox cannot do that when it finishes.
-    pub(crate) fn update_index(&self) {
+    pub fn update_index(&self) {
         self.0.store().update_index(self.id(), IfMissing::Leave);
     }
 
@@ -183,7 +185,7 @@ impl Worker {
     /// # Errors
     ///
     /// The metadata cannot be read, or the store cannot be written.
-    pub(crate) fn register(&self) -> Result<()> {
+    pub fn register(&self) -> Result<()> {
         registry::register(&self.0.store().root, self.id(), self.folder())
     }
 
@@ -192,7 +194,7 @@ impl Worker {
     /// # Errors
     ///
     /// It cannot be read.
-    pub(crate) fn registry_record(&self) -> Result<Option<RegistryRecord>> {
+    pub fn registry_record(&self) -> Result<Option<RegistryRecord>> {
         registry::find(&self.0.store().root, self.id(), self.folder())
     }
 
@@ -202,7 +204,7 @@ impl Worker {
     /// # Errors
     ///
     /// The store cannot be written.
-    pub(crate) fn vouch_for(&self, changes: &[u8], folder: &Dir) -> Result<()> {
+    pub fn vouch_for(&self, changes: &[u8], folder: &Dir) -> Result<()> {
         let vouch = |record: &mut RegistryRecord| record.vouch_for(changes);
         registry::update(&self.0.store().root, self.id(), folder, vouch).map(drop)
     }
@@ -213,7 +215,7 @@ impl Worker {
     /// # Errors
     ///
     /// The registry cannot be read.
-    pub(crate) fn vouches_for(&self, changes: &[u8]) -> Result<bool> {
+    pub fn vouches_for(&self, changes: &[u8]) -> Result<bool> {
         Ok(self.registry_record()?.is_none_or(|record| record.vouches_for(changes)))
     }
 
@@ -222,7 +224,7 @@ impl Worker {
     /// # Errors
     ///
     /// The worker has finished, or the file cannot be read.
-    pub(crate) fn metadata(&self) -> Result<Map<String, Value>> {
+    pub fn metadata(&self) -> Result<Map<String, Value>> {
         self.0.lock_unfinished().map(|(_lock, fields)| fields)
     }
 
@@ -232,7 +234,7 @@ impl Worker {
     /// # Errors
     ///
     /// The store cannot be written.
-    pub(crate) fn restore_metadata(&self, saved: &Map<String, Value>) -> Result<bool> {
+    pub fn restore_metadata(&self, saved: &Map<String, Value>) -> Result<bool> {
         let folder = self.0.folder();
         let _lock = folder.lock().during("lock", folder.path(), b"")?;
         let (mut fields, is_readable) = match metadata::read(folder) {
@@ -297,7 +299,7 @@ impl Worker {
 
     /// Adds a change of the worker, or an attempt at one, to the log of changes. `paths` are
     /// relative to the worker's directory.
-    pub(crate) fn log<T>(&self, action: &str, paths: Vec<AuditPath>, result: &Result<T>) {
+    pub fn log<T>(&self, action: &str, paths: Vec<AuditPath>, result: &Result<T>) {
         self.0.store().log(action, &self.id().to_text(), paths, result);
     }
 
@@ -391,7 +393,7 @@ impl Worker {
     /// # Errors
     ///
     /// The directory of the calls cannot be read.
-    pub(crate) fn has_calls(&self) -> Result<bool> {
+    pub fn has_calls(&self) -> Result<bool> {
         let calls = self.folder().enter(&RelPath::constant(CALLS)).and_then(|calls| calls.list());
         match calls {
             Err(error) if error.is_not_found() => Ok(false),
@@ -404,7 +406,7 @@ impl Worker {
     /// # Errors
     ///
     /// The metadata cannot be read.
-    pub(crate) fn has_finished(&self) -> Result<bool> {
+    pub fn has_finished(&self) -> Result<bool> {
         let fields = registry::metadata(&self.0.store().root, self.id(), self.folder())?;
         Ok(metadata::must_be_unfinished(&fields, self.id()).is_err())
     }
@@ -434,7 +436,7 @@ impl Worker {
     /// # Errors
     ///
     /// See [`Worker::finish`].
-    pub(crate) fn ensure_finished(&self, end: Finish, is_logged: bool) -> Result<Option<String>> {
+    pub fn ensure_finished(&self, end: Finish, is_logged: bool) -> Result<Option<String>> {
         let fields = metadata::read(self.folder())?;
         let unfinished = metadata::must_be_unfinished(&fields, self.id());
         let exit_code = end.fields.get(EXIT_CODE).cloned();

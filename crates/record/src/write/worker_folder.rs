@@ -8,10 +8,10 @@ use super::folder::StoreFolder;
 use super::lines::append_lines;
 use super::lock::Lock;
 use super::metadata::{self, MetadataMap};
-use crate::error::Error as PathError;
-use crate::name::{Name, RelPath, printable};
-use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{CALLS, METADATA};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::{Name, RelPath, printable};
+use swarmletfs_base::store::{Kind, is_temporary};
+use swarmletfs_trace::swarmlet::{CALLS, METADATA};
 
 /// An opened worker, shared by its calls.
 #[derive(Debug)]

@@ -3,24 +3,24 @@
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 
 use super::{Dir, File, set_mode};
-use crate::error::Result;
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, Time};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, Time};
 
 impl Dir {
     /// Sets the permissions of this directory, whatever the umask is.
-    pub(crate) fn set_own_mode(&self, mode: u32) -> Result<()> {
+    pub fn set_own_mode(&self, mode: u32) -> Result<()> {
         set_mode(&self.fd, mode)
     }
 
     /// Marks the name `name` as deleted in the upper layer of an overlay.
-    pub(crate) fn create_whiteout(&self, name: &Name) -> Result<()> {
+    pub fn create_whiteout(&self, name: &Name) -> Result<()> {
         let kind = FileType::CharacterDevice;
         Ok(rustix::fs::mknodat(&self.fd, name.as_os_str(), kind, Mode::empty(), 0)?)
     }
 
     /// Creates the link `name` to `target`, with the time and the owner of `like`.
-    pub(crate) fn create_link(&self, name: &Name, target: &[u8], like: &EntryStat) -> Result<()> {
+    pub fn create_link(&self, name: &Name, target: &[u8], like: &EntryStat) -> Result<()> {
         let name = name.as_os_str();
         rustix::fs::symlinkat(target, &self.fd, name)?;
         if let Some((uid, gid)) = owner(like) {
@@ -32,7 +32,7 @@ impl Dir {
     }
 
     /// Returns the stat of the entry `name`.
-    pub(crate) fn entry_stat(&self, name: &Name) -> Result<EntryStat> {
+    pub fn entry_stat(&self, name: &Name) -> Result<EntryStat> {
         EntryStat::of_open(self.openat2(
             &RelPath::from(name.clone()),
             OFlags::PATH,
@@ -42,7 +42,7 @@ impl Dir {
 
     /// Gives this directory the mode `mode`, and the time and the owner of `like`. Only root can
     /// set an owner.
-    pub(crate) fn set_attributes(&self, mode: u32, like: &EntryStat) -> Result<()> {
+    pub fn set_attributes(&self, mode: u32, like: &EntryStat) -> Result<()> {
         if let Some((uid, gid)) = owner(like) {
             rustix::fs::fchown(&self.fd, Some(uid), Some(gid))?;
         }
@@ -53,7 +53,7 @@ impl Dir {
 
 /// Gives an open file the mode `mode`, and the time and the owner of `like`. Only root can set an
 /// owner.
-pub(crate) fn set_file_attributes(file: &File, mode: u32, like: &EntryStat) -> Result<()> {
+pub fn set_file_attributes(file: &File, mode: u32, like: &EntryStat) -> Result<()> {
     if let Some((uid, gid)) = owner(like) {
         rustix::fs::fchown(file, Some(uid), Some(gid))?;
     }

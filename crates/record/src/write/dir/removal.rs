@@ -7,9 +7,9 @@ use rustix::io::Errno;
 
 use super::super::temporary;
 use super::{Dir, Durability, stat};
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, kind_of};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, kind_of};
 
 /// Permissions of a directory that lets its owner remove what it holds.
 const OWNER_ONLY: u32 = 0o700;
@@ -24,7 +24,7 @@ impl Dir {
     /// # Errors
     ///
     /// The system refuses. A part may be removed then.
-    pub(crate) fn remove_all(&self, name: &Name) -> Result<()> {
+    pub fn remove_all(&self, name: &Name) -> Result<()> {
         match rustix::fs::unlinkat(&self.fd, name.as_os_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::ISDIR | Errno::PERM) => {}
@@ -80,12 +80,12 @@ impl Dir {
     }
 
     /// Lets the owner of this directory list and change it.
-    pub(crate) fn make_self_accessible(&self) -> Result<()> {
+    pub fn make_self_accessible(&self) -> Result<()> {
         make_accessible(self.fd.as_fd())
     }
 
     /// Lets the owner of the file `name` read and write it. Does nothing to anything else.
-    pub(crate) fn make_file_accessible(&self, name: &Name) -> Result<()> {
+    pub fn make_file_accessible(&self, name: &Name) -> Result<()> {
         let file = match self.openat2(&RelPath::from(name.clone()), OFlags::PATH, Mode::empty()) {
             Err(Error::NotFound | Error::Escape | Error::Special) => return Ok(()),
             file => file?,
@@ -100,12 +100,12 @@ impl Dir {
 
     /// Opens this directory for changes that do not wait for the disk. See
     /// [`Dir::sync_file_system`].
-    pub(crate) fn without_sync(&self) -> Result<Dir> {
+    pub fn without_sync(&self) -> Result<Dir> {
         Ok(Dir { durability: Durability::None, ..self.enter(&RelPath::root())? })
     }
 
     /// Waits until everything on the file system of this directory is on disk.
-    pub(crate) fn sync_file_system(&self) -> Result<()> {
+    pub fn sync_file_system(&self) -> Result<()> {
         match self.durability {
             Durability::Full => Ok(rustix::fs::syncfs(&self.fd)?),
             Durability::None => Ok(()),
@@ -124,7 +124,7 @@ fn make_accessible(folder: impl AsFd) -> Result<()> {
 }
 
 /// Sets the permissions of an open entry, which need not be open for reading.
-pub(crate) fn set_mode(entry: impl AsFd, mode: u32) -> Result<()> {
+pub fn set_mode(entry: impl AsFd, mode: u32) -> Result<()> {
     // fchmod refuses descriptors of O_PATH. This path names the entry itself.
     let path = format!("/proc/self/fd/{}", entry.as_fd().as_raw_fd());
     let mode = Mode::from_raw_mode(mode);

@@ -6,22 +6,22 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{DEPTH_MAX, Dir, set_mode, stat};
-use crate::error::{Error, Result};
-use crate::name::RelPath;
-use crate::store::{Kind, kind_of};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, kind_of};
 
 /// The setuid and setgid bits.
 const SET_ID: u32 = 0o6000;
 
 /// Result of [`Dir::clear_set_id`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct SetIdReport {
+pub struct SetIdReport {
     /// Files that had the bits, and have them no more.
-    pub(crate) cleared: Vec<RelPath>,
+    pub cleared: Vec<RelPath>,
     /// Files and directories of other users that keep them.
-    pub(crate) kept: Vec<RelPath>,
+    pub kept: Vec<RelPath>,
     /// Directories that were too deep to be read, and were removed.
-    pub(crate) removed: Vec<RelPath>,
+    pub removed: Vec<RelPath>,
 }
 
 impl Dir {
@@ -31,7 +31,7 @@ impl Dir {
     /// # Errors
     ///
     /// A directory cannot be read or changed.
-    pub(crate) fn clear_set_id(&self) -> Result<SetIdReport> {
+    pub fn clear_set_id(&self) -> Result<SetIdReport> {
         let mut report = SetIdReport::default();
         self.clear_level(&RelPath::root(), 0, &mut report)?;
         Ok(report)

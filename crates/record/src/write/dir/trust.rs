@@ -7,8 +7,8 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::{Dir, from_io, stat};
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
 
 /// Permissions of a directory that only its owner can use.
 const PRIVATE: u32 = 0o700;
@@ -17,17 +17,17 @@ const WRITABLE: u32 = 0o022;
 
 impl Dir {
     /// Returns the user id of the owner.
-    pub(crate) fn owner(&self) -> Result<u32> {
+    pub fn owner(&self) -> Result<u32> {
         Ok(stat(self.fd.as_fd())?.stx_uid)
     }
 
     /// Returns the permissions.
-    pub(crate) fn own_mode(&self) -> Result<u32> {
+    pub fn own_mode(&self) -> Result<u32> {
         Ok(u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777)
     }
 
     /// Returns true if others than the owner may add and remove entries.
-    pub(crate) fn is_shared(&self) -> Result<bool> {
+    pub fn is_shared(&self) -> Result<bool> {
         Ok(self.own_mode()? & WRITABLE != 0)
     }
 
@@ -37,7 +37,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken, and `EPERM` if another user put a directory in its place.
-    pub(crate) fn create_private_dir(&self, name: &Name) -> Result<Dir> {
+    pub fn create_private_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), Mode::from_raw_mode(PRIVATE))?;
         let created = self.enter(&RelPath::from(name.clone()))?;
         if created.owner()? != rustix::process::geteuid().as_raw() {
@@ -49,7 +49,7 @@ impl Dir {
 
     /// Opens the directory `name`, creates it if it is missing, and lets nobody but its owner use
     /// it, whatever the umask is.
-    pub(crate) fn enter_or_create_private(&self, name: &Name) -> Result<Dir> {
+    pub fn enter_or_create_private(&self, name: &Name) -> Result<Dir> {
         let folder = self.enter_or_create(name)?;
         if folder.own_mode()? & 0o777 != PRIVATE {
             folder.set_own_mode(PRIVATE)?;
@@ -62,7 +62,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EPERM` if it belongs to another user, and `EFBIG` if it has more than `limit` bytes.
-    pub(crate) fn read_own(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
+    pub fn read_own(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open_to_read(name)? else { return Ok(None) };
         if stat(file.as_fd())?.stx_uid != self.owner()? {
             return Err(Error::Io(Errno::PERM));

@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, StatxFlags
 use rustix::io::Errno;
 
 use super::{DIR_MODE, Dir, FILE_MODE, File, from_io, stat};
-use crate::error::{Error, Result};
-use crate::model::EntryKind;
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, kind_of};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, kind_of};
 
 /// Keeps the resolution of a path beneath the directory, and in its mount.
 const WITHIN: ResolveFlags =
@@ -27,34 +27,34 @@ const BASIC: StatxFlags = StatxFlags::BASIC_STATS;
 
 /// An entry of a directory of a view. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ViewEntry {
-    pub(crate) name: Name,
-    pub(crate) kind: EntryKind,
+pub struct ViewEntry {
+    pub name: Name,
+    pub kind: EntryKind,
     /// Size in bytes.
-    pub(crate) size: u64,
+    pub size: u64,
 }
 
 impl Dir {
     /// Opens the directory `path` of a view.
-    pub(crate) fn view_folder(&self, path: &RelPath) -> Result<Dir> {
+    pub fn view_folder(&self, path: &RelPath) -> Result<Dir> {
         let fd = self.open_within(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(self.child(fd, path))
     }
 
     /// Opens the regular file `path` of a view to read it.
-    pub(crate) fn view_file(&self, path: &RelPath) -> Result<File> {
+    pub fn view_file(&self, path: &RelPath) -> Result<File> {
         must_be_file(self.open_within(path, OFlags::RDONLY, Mode::empty())?)
     }
 
     /// Returns the kind and the size of the entry `path` of a view, or of what it links to.
-    pub(crate) fn view_kind(&self, path: &RelPath) -> Result<(EntryKind, u64)> {
+    pub fn view_kind(&self, path: &RelPath) -> Result<(EntryKind, u64)> {
         let fd = self.open_within(path, OFlags::PATH, Mode::empty())?;
         let found = stat(fd.as_fd())?;
         Ok((kind_of(&found).into(), found.stx_size))
     }
 
     /// Lists this directory of a view, sorted by name.
-    pub(crate) fn view_entries(&self) -> Result<Vec<ViewEntry>> {
+    pub fn view_entries(&self) -> Result<Vec<ViewEntry>> {
         let mut names = self.list()?;
         names.sort();
         let mut entries = Vec::with_capacity(names.len());
@@ -75,7 +75,7 @@ impl Dir {
     ///
     /// If the disk is full, the file keeps its old content. After another error of the system, it
     /// may have a part of the new one.
-    pub(crate) fn write_view_file(&self, path: &RelPath, content: &[u8]) -> Result<()> {
+    pub fn write_view_file(&self, path: &RelPath, content: &[u8]) -> Result<()> {
         self.make_view_folders(&path.parent())?;
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let mut file = must_be_file(self.open_within(path, flags, FILE_MODE)?)?;
@@ -90,7 +90,7 @@ impl Dir {
     /// # Errors
     ///
     /// It is a directory.
-    pub(crate) fn remove_view_file(&self, path: &RelPath) -> Result<()> {
+    pub fn remove_view_file(&self, path: &RelPath) -> Result<()> {
         let name = path.file_name().ok_or(Error::IsADirectory)?;
         let parent = self.view_folder(&path.parent())?;
         match parent.kind(&RelPath::from(name.clone()))? {

@@ -13,10 +13,10 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid
 use rustix::io::Errno;
 
 use super::{Dir, Durability, File, copy, set_mode, stat, sync};
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, kind_of};
 use crate::write::temporary;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, kind_of};
 
 /// Bits of a mode that are permissions, without setuid, setgid and sticky.
 const PERMISSIONS: u32 = 0o777;
@@ -29,27 +29,27 @@ const ATTRIBUTE_MAX: usize = 64 << 10;
 
 /// Attributes of an entry of a workspace. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EntryMeta {
-    pub(crate) kind: Kind,
+pub struct EntryMeta {
+    pub kind: Kind,
     /// Permissions, without setuid, setgid and sticky bits.
-    pub(crate) mode: u32,
+    pub mode: u32,
     /// Size of a file, in bytes.
-    pub(crate) size: u64,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+    pub size: u64,
+    pub uid: u32,
+    pub gid: u32,
     /// Number of names of the entry; more than one for a file with hard links.
-    pub(crate) links: u32,
+    pub links: u32,
     /// Identity of the entry, which another name does not change.
-    pub(crate) identity: EntryIdentity,
+    pub identity: EntryIdentity,
     /// Time of the last write, in seconds and nanoseconds.
-    pub(crate) mtime: (i64, u32),
+    pub mtime: (i64, u32),
     /// Time of the last change of content or attributes, in seconds and nanoseconds.
-    pub(crate) ctime: (i64, u32),
+    pub ctime: (i64, u32),
 }
 
 /// Tells an entry from others that have had its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub(crate) struct EntryIdentity {
+pub struct EntryIdentity {
     inode: u64,
     /// Time of creation in seconds and nanoseconds; zero where the file system has none.
     created: (i64, u32),
@@ -57,19 +57,19 @@ pub(crate) struct EntryIdentity {
 
 impl EntryIdentity {
     /// Returns the inode number.
-    pub(crate) fn inode(self) -> u64 {
+    pub fn inode(self) -> u64 {
         self.inode
     }
 
     /// Returns the time of creation in seconds and nanoseconds; zero where there is none.
-    pub(crate) fn created(self) -> (i64, u32) {
+    pub fn created(self) -> (i64, u32) {
         self.created
     }
 }
 
 /// Owner that a new entry gets if root makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NewOwner {
+pub enum NewOwner {
     /// The owner of the directory.
     OfFolder,
     /// The owner and group of the entry that it replaces.
@@ -78,12 +78,12 @@ pub(crate) enum NewOwner {
 
 impl Dir {
     /// Returns how changes beneath this directory reach the disk.
-    pub(crate) fn durability(&self) -> Durability {
+    pub fn durability(&self) -> Durability {
         self.durability
     }
 
     /// Tells this directory from others that get its name.
-    pub(crate) fn identity(&self) -> Result<EntryIdentity> {
+    pub fn identity(&self) -> Result<EntryIdentity> {
         self.entry(&RelPath::root())?.map(|entry| entry.identity).ok_or(Error::NotFound)
     }
 
@@ -92,7 +92,7 @@ impl Dir {
     /// # Errors
     ///
     /// [`Error::Escape`] if a folder of the path is a link.
-    pub(crate) fn entry(&self, path: &RelPath) -> Result<Option<EntryMeta>> {
+    pub fn entry(&self, path: &RelPath) -> Result<Option<EntryMeta>> {
         match self.openat2(path, OFlags::PATH, Mode::empty()) {
             Ok(fd) => Ok(Some(entry_meta(&stat_with_birth(&fd)?))),
             Err(Error::NotFound | Error::NotADirectory) => Ok(None),
@@ -101,27 +101,27 @@ impl Dir {
     }
 
     /// Returns the path of this directory without links.
-    pub(crate) fn real_path(&self) -> Result<PathBuf> {
+    pub fn real_path(&self) -> Result<PathBuf> {
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let path = rustix::fs::readlink(path, Vec::new())?.into_bytes();
         Ok(PathBuf::from(OsString::from_vec(path)))
     }
 
     /// Returns the target of the link `path`.
-    pub(crate) fn link_target(&self, path: &RelPath) -> Result<Vec<u8>> {
+    pub fn link_target(&self, path: &RelPath) -> Result<Vec<u8>> {
         let fd = self.openat2(path, OFlags::PATH, Mode::empty())?;
         Ok(rustix::fs::readlinkat(&fd, "", Vec::new())?.into_bytes())
     }
 
     /// Opens the regular file `path` to read it, however many names it has.
-    pub(crate) fn open_workspace_file(&self, path: &RelPath) -> Result<File> {
+    pub fn open_workspace_file(&self, path: &RelPath) -> Result<File> {
         let fd = self.openat2(path, OFlags::RDONLY, Mode::empty())?;
         kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
         Ok(File::from(fd))
     }
 
     /// Returns a new name for an entry that is being written.
-    pub(crate) fn temporary_name() -> Result<Name> {
+    pub fn temporary_name() -> Result<Name> {
         temporary::file_name()
     }
 
@@ -131,7 +131,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken.
-    pub(crate) fn make_file(
+    pub fn make_file(
         &self,
         name: &Name,
         content: &mut dyn Read,
@@ -157,12 +157,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken.
-    pub(crate) fn make_link(
-        &self,
-        name: &Name,
-        target: &[u8],
-        owner: NewOwner,
-    ) -> Result<EntryIdentity> {
+    pub fn make_link(&self, name: &Name, target: &[u8], owner: NewOwner) -> Result<EntryIdentity> {
         rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, name.as_os_str())?;
         let fd = self.openat2(&name.clone().into(), OFlags::PATH, Mode::empty())?;
         let made = entry_meta(&stat_with_birth(&fd)?);
@@ -182,12 +177,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken.
-    pub(crate) fn make_folder(
-        &self,
-        name: &Name,
-        mode: u32,
-        owner: NewOwner,
-    ) -> Result<EntryIdentity> {
+    pub fn make_folder(&self, name: &Name, mode: u32, owner: NewOwner) -> Result<EntryIdentity> {
         let made = self.create_dir(name)?;
         keep_owner(&made.fd, owner)?;
         // The kernel may have set setgid, which passes a group on.
@@ -203,13 +193,13 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if that name is taken.
-    pub(crate) fn move_entry(&self, name: &Name, folder: &Dir, to: &Name) -> Result<()> {
+    pub fn move_entry(&self, name: &Name, folder: &Dir, to: &Name) -> Result<()> {
         self.rename_with(name, folder, to, RenameFlags::NOREPLACE)
     }
 
     /// Exchanges the entry `name` and the entry `other` of the directory `folder`, at once for
     /// every reader.
-    pub(crate) fn exchange_entries(&self, name: &Name, folder: &Dir, other: &Name) -> Result<()> {
+    pub fn exchange_entries(&self, name: &Name, folder: &Dir, other: &Name) -> Result<()> {
         self.rename_with(name, folder, other, RenameFlags::EXCHANGE)
     }
 
@@ -229,12 +219,7 @@ impl Dir {
     /// # Errors
     ///
     /// [`Error::Stale`] if it is another entry than `identity`.
-    pub(crate) fn set_mode(
-        &self,
-        path: &RelPath,
-        mode: u32,
-        identity: EntryIdentity,
-    ) -> Result<()> {
+    pub fn set_mode(&self, path: &RelPath, mode: u32, identity: EntryIdentity) -> Result<()> {
         // Its owner may have no right to read it, neither before nor after.
         let fd = self.openat2(path, OFlags::PATH, Mode::empty())?;
         let stat = stat_with_birth(&fd)?;
@@ -253,7 +238,7 @@ impl Dir {
 
     /// Removes the entry `name`: a file, a link or an empty directory. Returns false if there is
     /// none.
-    pub(crate) fn remove_entry(&self, name: &Name) -> Result<bool> {
+    pub fn remove_entry(&self, name: &Name) -> Result<bool> {
         let Some(meta) = self.entry(&name.clone().into())? else { return Ok(false) };
         let flags = if meta.kind == Kind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(&self.fd, name.as_os_str(), flags) {
