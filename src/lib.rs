@@ -83,19 +83,15 @@
 //! swarmletfs-base      names, errors, stores, texts, caches, and plain values such as Worker
 //! swarmletfs-trace     formats: from a store to workers
 //! swarmletfs-tree      the read-only tree without a kernel: views, facts, queries, reports, names
+//! swarmletfs-record    changes of a store: recording workers, and logs of changes and of reads
+//! swarmletfs-workspace what a worker changes in its view of a workspace, and how it is applied
+//! swarmletfs-fuse      translates requests of the kernel
 //! swarmletfs-sandbox   runs a command in its own view of a workspace, behind walls of the kernel
-//! audit, write         changes of a store: recording workers, and the log of what was changed
-//! draft                what a worker writes in its view of a workspace, and what that changes
-//! approval             applies changes to the workspace, and takes them back
-//! fuse, mcp, cli       adapters that translate and reply, without logic; cli starts the others
 //! ```
 
 #![warn(missing_docs)]
 
-mod approval;
 pub mod cli;
-mod draft;
-pub mod fuse;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod retention;
@@ -105,11 +101,13 @@ mod retention;
 mod scale;
 
 pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
-use swarmletfs_base::{digest, parallel, path_bytes, unicode};
-use swarmletfs_sandbox as sandbox;
+use swarmletfs_base::{digest, parallel, path_bytes};
+pub use swarmletfs_fuse as fuse;
 use swarmletfs_record::read_log;
 pub use swarmletfs_record::{audit, write};
+use swarmletfs_sandbox as sandbox;
 pub use swarmletfs_trace as trace;
+use swarmletfs_workspace::{approval, draft};
 
 use swarmletfs_tree::output;
 pub use swarmletfs_tree::{analysis, catalog, query, render, route, search, tree, view};

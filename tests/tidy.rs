@@ -76,8 +76,15 @@ const FORBIDDEN: [(&str, &str); 28] = [
     ("mcp", "store"),
 ];
 /// The crates beneath the program, from the bottom up, each with the crates that it may use.
-const CRATES: [(&str, &[&str]); 4] =
-    [("base", &[]), ("sandbox", &["base"]), ("trace", &["base"]), ("tree", &["base", "trace"])];
+const CRATES: [(&str, &[&str]); 7] = [
+    ("base", &[]),
+    ("sandbox", &["base"]),
+    ("trace", &["base"]),
+    ("tree", &["base", "trace"]),
+    ("record", &["base", "trace", "tree"]),
+    ("workspace", &["base", "trace", "record"]),
+    ("fuse", &["base", "record", "tree"]),
+];
 /// Maximum length of a file without its tests, in lines. A longer file is likely to hold two ideas.
 const LINES_MAX: usize = 800;
 

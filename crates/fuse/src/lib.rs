@@ -1,4 +1,4 @@
-//! Translates FUSE requests into calls of [`crate::tree`] and sends the replies.
+//! Translates FUSE requests into calls of [`swarmletfs_tree::tree`] and sends the replies.
 //!
 //! Every method calls the tree, matches the result and replies. Requests that may take longer than
 //! a stat run in a bounded pool, so that a render never blocks the threads that read from the
@@ -39,20 +39,20 @@ use fuser::{
 use tracing::{debug, info, warn};
 
 pub use guard::{catch_panic, log_panics};
-pub(crate) use owner_dirs::{OwnerDir, OwnerDirs};
+pub use owner_dirs::{OwnerDir, OwnerDirs};
 pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
-pub(crate) use service::Trees;
+pub use service::Trees;
 pub use session::{MountAccess, Session, mount};
-pub(crate) use session::{MountExtras, MountListing, mount_with};
+pub use session::{MountExtras, MountListing, mount_with};
 
-use crate::error::Error;
-use crate::route::ContentKind;
-use crate::tree::{Attr, DirPosition, ListedEntry, Lookup, NodeKind, RequestClass, Tree};
 use attr_readers::AttrReaders;
 use listed_lookups::ListedLookups;
 use open_trail::{OpenTrail, Reader};
 use passthrough_files::PassthroughFiles;
 use service::Service;
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::route::ContentKind;
+use swarmletfs_tree::tree::{Attr, DirPosition, ListedEntry, Lookup, NodeKind, RequestClass, Tree};
 
 /// Block size that stat and statfs report, in bytes.
 const BLOCK: u32 = 4_096;

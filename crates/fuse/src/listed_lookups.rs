@@ -1,6 +1,6 @@
 //! The lookups that the kernel counts when it receives a listing.
 
-use crate::tree::{Ino, Tree};
+use swarmletfs_tree::tree::{Ino, Tree};
 
 /// Lookups of the entries of a listing that is being written. Gives them back if it is not sent.
 pub(super) struct ListedLookups<'t> {

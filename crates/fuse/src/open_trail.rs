@@ -11,10 +11,10 @@ use fuser::Request;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
-use crate::read_log::{ABSENT, OK, Process, ReadEntry, ReadLog};
-use crate::route::ContentKind;
-use crate::tree::{Ino, ROOT};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_record::read_log::{ABSENT, OK, Process, ReadEntry, ReadLog};
+use swarmletfs_tree::route::ContentKind;
+use swarmletfs_tree::tree::{Ino, ROOT};
 
 /// Deepest path that is recorded.
 const DEPTH_MAX: usize = 256;

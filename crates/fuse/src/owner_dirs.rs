@@ -21,8 +21,8 @@ use fuser::{
 };
 
 use super::empty_attr;
-use crate::name::Name;
-use crate::tree::{FileOwner, Ino, InoRange, ROOT};
+use swarmletfs_base::name::Name;
+use swarmletfs_tree::tree::{FileOwner, Ino, InoRange, ROOT};
 
 /// Time for which the kernel may cache names and attributes. They never change.
 pub(super) const TTL: Duration = Duration::from_secs(3_600);
@@ -44,15 +44,15 @@ const README_TEXT: &str = "\
 
 /// The directory of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OwnerDir {
+pub struct OwnerDir {
     /// Name of the directory.
-    pub(crate) name: Name,
+    pub name: Name,
     /// The user who can read it.
-    pub(crate) user: FileOwner,
+    pub user: FileOwner,
 }
 
 /// The directories around the trees.
-pub(crate) struct OwnerDirs {
+pub struct OwnerDirs {
     /// Sorted by name, each with the inode of the root of its tree.
     owners: Vec<(OwnerDir, Ino)>,
     /// Attributes of [`ROOT`]; the others are derived from them.
@@ -62,7 +62,7 @@ pub(crate) struct OwnerDirs {
 impl OwnerDirs {
     /// Creates the directories around the trees of `owners`, which are sorted by name. The user of
     /// this process owns the directories that are not an owner's.
-    pub(crate) fn new(owners: Vec<OwnerDir>) -> OwnerDirs {
+    pub fn new(owners: Vec<OwnerDir>) -> OwnerDirs {
         let roots: Vec<Ino> = InoRange::split(owners.len()).map(InoRange::root).collect();
         let now = SystemTime::now();
         let root = FileAttr {

@@ -13,7 +13,7 @@ use fuser::{BackingId, InitFlags, KernelConfig, ReplyOpen};
 use parking_lot::Mutex;
 use tracing::info;
 
-use crate::tree::Ino;
+use swarmletfs_tree::tree::Ino;
 
 /// Smallest file for passthrough, in bytes. Smaller files are faster through the page cache, which
 /// takes fewer calls per open. Measured; see docs/PERFORMANCE.md.

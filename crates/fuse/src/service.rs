@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::guard::catch_panic;
 use super::pool::Pool;
 use super::search_threads::SearchThreads;
-use crate::tree::{Ino, InoRange, RequestClass, Tree};
+use swarmletfs_tree::tree::{Ino, InoRange, RequestClass, Tree};
 
 /// Trees, and the threads that answer requests about them.
 pub(super) struct Service {
@@ -22,7 +22,7 @@ pub(super) struct Service {
 
 /// The trees of a mount.
 #[derive(Clone)]
-pub(crate) enum Trees {
+pub enum Trees {
     /// The mount shows one tree.
     One(Arc<Tree>),
     /// The mount has a tree for each owner, with the inode numbers of [`InoRange::split`] in this

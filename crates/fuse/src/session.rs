@@ -18,8 +18,8 @@ use super::open_trail::OpenTrail;
 use super::owner_dirs::OwnerDirs;
 use super::service::{Service, Trees};
 use super::watch::{self, WatchGuard};
-use crate::read_log::ReadLog;
-use crate::tree::{Tree, warm_up};
+use swarmletfs_record::read_log::ReadLog;
+use swarmletfs_tree::tree::{Tree, warm_up};
 
 /// Fewest threads that read from the kernel, and fewest threads in the pool.
 const THREADS_MIN: usize = 4;
@@ -58,22 +58,22 @@ pub fn mount(
 
 /// Extras of a mount, besides reading.
 #[derive(Default)]
-pub(crate) struct MountExtras {
+pub struct MountExtras {
     /// The log of what is opened, if there is one.
-    pub(crate) log: Option<ReadLog>,
+    pub log: Option<ReadLog>,
     /// The directories around the trees, if there is one for each owner.
-    pub(crate) owner_dirs: Option<OwnerDirs>,
+    pub owner_dirs: Option<OwnerDirs>,
     /// The mount in the kernel's mount table.
-    pub(crate) listing: MountListing,
+    pub listing: MountListing,
 }
 
 /// Source and flags of a mount in the kernel's mount table.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct MountListing {
+pub struct MountListing {
     /// The source; `swarmletfs` if it is `None`.
-    pub(crate) source: Option<String>,
+    pub source: Option<String>,
     /// No file in the mount can be executed.
-    pub(crate) no_exec: bool,
+    pub no_exec: bool,
 }
 
 /// Mounts `trees` as [`mount`] does.
@@ -81,7 +81,7 @@ pub(crate) struct MountListing {
 /// # Errors
 ///
 /// Those of [`mount`].
-pub(crate) fn mount_with(
+pub fn mount_with(
     trees: Trees,
     mountpoint: &Path,
     access: MountAccess,

@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::guard::catch_panic;
 use super::service::Trees;
-use crate::tree::{Ino, Tree, WorkerLocation};
+use swarmletfs_tree::tree::{Ino, Tree, WorkerLocation};
 
 /// Ends the thread of [`start`] when dropped.
 pub(super) struct WatchGuard {

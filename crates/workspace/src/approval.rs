@@ -30,10 +30,8 @@ mod session;
 mod stage;
 mod unasked;
 
-pub(crate) use recovery::recover_workspace;
-pub(crate) use review::{
-    describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes,
-};
-pub(crate) use selection::{ChangeSelection, UnappliedChange};
-pub(crate) use session::{Approval, Checked};
-pub(crate) use unasked::PathRules;
+pub use recovery::recover_workspace;
+pub use review::{describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes};
+pub use selection::{ChangeSelection, UnappliedChange};
+pub use session::{Approval, Checked};
+pub use unasked::PathRules;

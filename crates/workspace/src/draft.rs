@@ -41,7 +41,7 @@ mod stored;
 mod tracked;
 mod view_rules;
 
-pub(crate) use folder::Draft;
-pub(crate) use layers::{LayerPaths, MissingPart};
-pub(crate) use record::{DraftRecord, DraftState, Engine};
-pub(crate) use search::{ChangeSearch, SearchReport};
+pub use folder::Draft;
+pub use layers::{LayerPaths, MissingPart};
+pub use record::{DraftRecord, DraftState, Engine};
+pub use search::{ChangeSearch, SearchReport};

@@ -19,7 +19,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-pub use std::fs::{File, Metadata};
+pub use std::fs::File;
+pub(super) use std::fs::Metadata;
 
 pub use workspace::{EntryIdentity, EntryMeta, NewOwner};
 

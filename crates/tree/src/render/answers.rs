@@ -21,8 +21,10 @@ impl Renderer {
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Late`](swarmletfs_base::error::Error::Late) or [`Abandoned`](swarmletfs_base::error::Error::Abandoned) if
-    /// `render` does not end; those of `render`.
+    ///
+    /// [`Error::Late`](swarmletfs_base::error::Error::Late) or
+    /// [`Error::Abandoned`](swarmletfs_base::error::Error::Abandoned) if `render` does not end;
+    /// those of `render`.
     pub(super) fn render_isolated(
         &self,
         subject: &Subject,

@@ -30,7 +30,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](swarmletfs_base::error::Error::NotFound) if one of `workers` is not in the view.
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn search_workers<Q: FileQuery>(
         &self,
         workers: Arc<[Name]>,

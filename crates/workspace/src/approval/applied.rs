@@ -7,11 +7,11 @@ use super::check::ChangeStep;
 use super::content::StoredContents;
 use super::entry::WorkspaceEntry;
 use super::selection::{Change, ChangeSelection};
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::model::{ChangedPath, EntryState};
-use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::APPLIED;
-use crate::write::{Dir, During, Error, Result};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::model::{ChangedPath, EntryState};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_record::write::{Dir, During, Error, Result};
+use swarmletfs_trace::swarmlet::APPLIED;
 
 /// The version of applied.json.
 const VERSION: u32 = 1;
@@ -214,7 +214,7 @@ mod tests {
     use std::os::unix::fs::chown;
 
     use super::*;
-    use crate::write::Durability;
+    use swarmletfs_record::write::Durability;
 
     #[test]
     fn an_application_of_another_user_is_refused() {

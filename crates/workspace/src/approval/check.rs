@@ -6,11 +6,11 @@ use super::content::{StoredContents, read_limited};
 use super::entry::{WorkspaceEntry, permissions};
 use super::merge::{Merged, merge};
 use super::selection::{Change, ChangeSelection};
-use crate::error::Error as PathError;
-use crate::model::{EntryKind, EntryState};
-use crate::name::RelPath;
-use crate::store::Kind;
-use crate::write::{Dir, During, Result, hash_bytes};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::model::{EntryKind, EntryState};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Kind;
+use swarmletfs_record::write::{Dir, During, Result, hash_bytes};
 
 /// A change that can be made.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(super) struct ChangeStep {
 
 /// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// A new entry.
     Make,
     /// Another entry in place of one.
@@ -39,9 +39,9 @@ pub(crate) enum Action {
 
 /// A change that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Conflict {
-    pub(crate) path: RelPath,
-    pub(crate) reason: String,
+pub struct Conflict {
+    pub path: RelPath,
+    pub reason: String,
 }
 
 /// The result of a check.

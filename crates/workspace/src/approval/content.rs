@@ -2,10 +2,10 @@
 
 use std::io::{self, Read};
 
-use crate::error::{Error, Result};
-use crate::model::EntryState;
-use crate::name::RelPath;
-use crate::write::{Dir, File, HashingReader, from_io, hash_bytes};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::EntryState;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_record::write::{Dir, File, HashingReader, from_io, hash_bytes};
 
 /// Maximum size of a file that is merged, in bytes.
 const MERGED_MAX: u64 = 64 << 20;

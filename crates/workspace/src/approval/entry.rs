@@ -1,11 +1,11 @@
 //! Entries of a workspace as they are now.
 
 use super::content::hash_file;
-use crate::error::Result;
-use crate::model::{EntryKind, EntryState, encode};
-use crate::name::RelPath;
-use crate::store::Kind;
-use crate::write::{Dir, EntryMeta};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{EntryKind, EntryState, encode};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Kind;
+use swarmletfs_record::write::{Dir, EntryMeta};
 
 /// Bits of a mode that are compared and set.
 const PERMISSIONS: u32 = 0o777;
@@ -26,7 +26,7 @@ impl WorkspaceEntry {
     ///
     /// # Errors
     ///
-    /// [`crate::error::Error::Escape`] if a folder of the path is a link.
+    /// [`swarmletfs_base::error::Error::Escape`] if a folder of the path is a link.
     pub(super) fn read(
         workspace: &Dir,
         path: &RelPath,

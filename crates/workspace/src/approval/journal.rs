@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::model::{decode, encode};
-use crate::name::{Name, RelPath};
-use crate::store::is_temporary;
-use crate::write::{Dir, During, EntryIdentity, Error, Result};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::model::{decode, encode};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::is_temporary;
+use swarmletfs_record::write::{Dir, During, EntryIdentity, Error, Result};
 
 /// The version of journal.json.
 const VERSION: u32 = 1;
@@ -185,7 +185,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write::Durability;
+    use swarmletfs_record::write::Durability;
 
     const TEMPORARY: &str = "a/.swarmletfs-tmp-1";
 

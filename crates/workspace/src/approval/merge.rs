@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-use crate::write::{Error, Result};
+use swarmletfs_record::write::{Error, Result};
 
 /// The result of a merge.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use super::applied::{self, Application};
 use super::check::ApplyPlan;
 use super::journal::{ApprovalCommand, Journal, Move, Phase};
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::model::EntryKind;
-use crate::name::{Name, RelPath, printable};
-use crate::store::is_temporary;
-use crate::write::{Dir, During, EntryIdentity, Error, Result};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{Name, RelPath, printable};
+use swarmletfs_base::store::is_temporary;
+use swarmletfs_record::write::{Dir, During, EntryIdentity, Error, Result};
 
 /// End of an interrupted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use super::check::ApplyPlan;
 use super::stage::copy_checked;
 use crate::draft::{Draft, DraftState};
-use crate::error::Error as PathError;
-use crate::model::EntryKind;
-use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::BASE;
-use crate::write::{Dir, During, Result, Store};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_record::write::{Dir, During, Result, Store};
+use swarmletfs_trace::swarmlet::BASE;
 
 /// Lists the drafts of a workspace. Those that cannot be read are left out: their workers may
 /// belong to other users.

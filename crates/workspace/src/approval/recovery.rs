@@ -7,13 +7,13 @@ use super::journal::{ApprovalCommand, Journal};
 use super::moves::{self, Recovered};
 use super::neighbors;
 use crate::draft::Draft;
-use crate::error::Error as PathError;
-use crate::name::Name;
-use crate::write::{Dir, During, Error, Result, Store};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::Name;
+use swarmletfs_record::write::{Dir, During, Error, Result, Store};
 
 /// An interrupted command that was ended.
 #[derive(Debug)]
-pub(crate) struct RecoveredCommand {
+pub struct RecoveredCommand {
     worker: Name,
     command: ApprovalCommand,
     end: Recovered,
@@ -40,7 +40,7 @@ impl fmt::Display for RecoveredCommand {
 /// # Errors
 ///
 /// A workspace or the store cannot be written.
-pub(crate) fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredCommand>> {
+pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredCommand>> {
     let mut recovered = Vec::new();
     for draft in neighbors::overlapping(store, path)? {
         if Journal::read(draft.folder())?.is_none() {

@@ -7,11 +7,11 @@ use super::check::Action;
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::session::{Approval, Checked, CheckedFile};
 use super::unasked::PathRules;
-use crate::model::{ChangedFile, EntryKind, WorkspaceChanges};
-use crate::name::RelPath;
-use crate::text::count;
-use crate::text::diff_text::{self, Section};
-use crate::write::{Dir, Durability, Error, Result};
+use swarmletfs_base::model::{ChangedFile, EntryKind, WorkspaceChanges};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::text::count;
+use swarmletfs_base::text::diff_text::{self, Section};
+use swarmletfs_record::write::{Dir, Durability, Error, Result};
 
 impl Approval<'_> {
     /// Parses a path of the workspace: relative to it, or an absolute one within it.
@@ -19,7 +19,7 @@ impl Approval<'_> {
     /// # Errors
     ///
     /// The path leads elsewhere.
-    pub(crate) fn parse_path(&self, typed: &[u8]) -> Result<RelPath> {
+    pub fn parse_path(&self, typed: &[u8]) -> Result<RelPath> {
         let is_absolute = typed.starts_with(b"/");
         let workspace = if is_absolute { Some(self.workspace()?) } else { None };
         let relative = match &workspace {
@@ -42,7 +42,7 @@ impl Approval<'_> {
     /// # Errors
     ///
     /// The changes are no valid ones, or there is none of a path.
-    pub(crate) fn select(
+    pub fn select(
         &self,
         changes: WorkspaceChanges,
         paths: &[RelPath],
@@ -55,7 +55,7 @@ impl Approval<'_> {
     }
 
     /// Returns the first of `paths` that has no changes because it is ignored in the workspace.
-    pub(crate) fn first_ignored<'p>(
+    pub fn first_ignored<'p>(
         &self,
         changes: &WorkspaceChanges,
         paths: &'p [RelPath],
@@ -65,7 +65,7 @@ impl Approval<'_> {
 }
 
 /// Returns true if `path`, or something beneath it, has changed.
-pub(crate) fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
+pub fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
     let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
     changes.files.iter().any(is_in)
 }
@@ -74,7 +74,7 @@ pub(crate) fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
 const LEFT_OUT_LISTED: usize = 5;
 
 /// Returns lines about the changes that are left out. Each path in `named` is listed.
-pub(crate) fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<String> {
+pub fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<&RelPath>> = BTreeMap::new();
     for UnappliedChange { path, reason } in selection.left_out() {
         by_reason.entry(reason).or_default().push(path);
@@ -95,7 +95,7 @@ pub(crate) fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) 
 }
 
 /// Returns a line about a change to make.
-pub(crate) fn describe_change(file: &CheckedFile) -> String {
+pub fn describe_change(file: &CheckedFile) -> String {
     let action = match file.action {
         Action::Make => "add",
         Action::Replace if file.is_merged => "merge",
@@ -107,7 +107,7 @@ pub(crate) fn describe_change(file: &CheckedFile) -> String {
 }
 
 /// Returns the parts of the diff that belong to the changes to make.
-pub(crate) fn relevant_diff(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
+pub fn relevant_diff(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
     let changes: BTreeSet<&RelPath> = checked.files.iter().map(|file| &file.path).collect();
     let is_relevant =
         |section: &&Section<'_>| section.path.as_ref().is_some_and(|path| changes.contains(path));
@@ -116,7 +116,7 @@ pub(crate) fn relevant_diff(checked: &Checked, sections: &[Section<'_>]) -> Vec<
 
 /// Returns lines about what the diff does not show as it is done: folders, merged files, files that
 /// are too large for it or no text, and permissions.
-pub(crate) fn unseen_changes(
+pub fn unseen_changes(
     checked: &Checked,
     selection: &ChangeSelection,
     sections: &[Section<'_>],

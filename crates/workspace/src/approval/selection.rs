@@ -5,11 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::unasked::{ChangedEntry, PathRules, UnaskedPaths};
-use crate::model::{Base, CHANGES_VERSION, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
-use crate::name::RelPath;
-use crate::store::is_temporary;
-use crate::trace::swarmlet::CHANGES_FILE;
-use crate::write::{Dir, Error, Result};
+use swarmletfs_base::model::{
+    Base, CHANGES_VERSION, ChangedFile, EntryKind, EntryState, WorkspaceChanges,
+};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::is_temporary;
+use swarmletfs_record::write::{Dir, Error, Result};
+use swarmletfs_trace::swarmlet::CHANGES_FILE;
 
 /// Deepest path that is applied, in names. Readers of a store go no deeper, either.
 const DEPTH_MAX: usize = 60;
@@ -28,14 +30,14 @@ pub(super) struct Change {
 
 /// A change that is not applied.
 #[derive(Debug, Clone)]
-pub(crate) struct UnappliedChange {
-    pub(crate) path: RelPath,
-    pub(crate) reason: String,
+pub struct UnappliedChange {
+    pub path: RelPath,
+    pub reason: String,
 }
 
 /// Changes to apply, sorted by path, so that folders come before their entries.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ChangeSelection {
+pub struct ChangeSelection {
     pub(super) changes: BTreeMap<RelPath, Change>,
     left_out: Vec<UnappliedChange>,
     rules: PathRules,
@@ -51,7 +53,7 @@ impl ChangeSelection {
     /// # Errors
     ///
     /// The changes are no valid ones, or there is none of a path.
-    pub(crate) fn new(
+    pub fn new(
         changes: WorkspaceChanges,
         paths: &[RelPath],
         rules: PathRules,
@@ -109,7 +111,7 @@ impl ChangeSelection {
     }
 
     /// Returns the part of this selection that `accepted` holds, and the new folders that it needs.
-    pub(crate) fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
+    pub fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
         let mut changes = BTreeMap::new();
         let mut add = |path: &RelPath| {
             if let Some(change) = self.changes.get(path) {
@@ -151,7 +153,7 @@ impl ChangeSelection {
     }
 
     /// Returns this selection without `paths` and all beneath them; `None` if the rest needs one.
-    pub(crate) fn without(&self, paths: &BTreeSet<RelPath>) -> Option<ChangeSelection> {
+    pub fn without(&self, paths: &BTreeSet<RelPath>) -> Option<ChangeSelection> {
         let is_dropped = |path: &RelPath| paths.iter().any(|dropped| path.is_within(dropped));
         let rest = self.changes.keys().filter(|path| !is_dropped(path)).cloned().collect();
         let rest = self.restricted_to(&rest);
@@ -165,12 +167,12 @@ impl ChangeSelection {
     }
 
     /// Returns the list that the changes come from, unless they come from an application.
-    pub(crate) fn source(&self) -> Option<&WorkspaceChanges> {
+    pub fn source(&self) -> Option<&WorkspaceChanges> {
         self.source.as_deref()
     }
 
     /// Returns the changes that are left out.
-    pub(crate) fn left_out(&self) -> &[UnappliedChange] {
+    pub fn left_out(&self) -> &[UnappliedChange] {
         &self.left_out
     }
 }

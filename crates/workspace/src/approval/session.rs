@@ -11,54 +11,54 @@ use super::neighbors;
 use super::recovery::{RecoveredCommand, must_be_own, recover_drafts, recover_workspace};
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::stage;
-use crate::audit::AuditPath;
 use crate::draft::{Draft, DraftState};
-use crate::model::WorkspaceChanges;
-use crate::name::{Name, RelPath, printable};
-use crate::text::count;
-use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
-use crate::write::{Dir, During, Error, Lock, Result, Store, Worker};
+use swarmletfs_base::model::WorkspaceChanges;
+use swarmletfs_base::name::{Name, RelPath, printable};
+use swarmletfs_base::text::count;
+use swarmletfs_record::audit::AuditPath;
+use swarmletfs_record::write::{Dir, During, Error, Lock, Result, Store, Worker};
+use swarmletfs_trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
 
 /// Maximum size of changes.json, in bytes.
 const CHANGES_MAX: u64 = 256 << 20;
 
 /// A worker with a draft, whose changes can be applied.
 #[derive(Debug)]
-pub(crate) struct Approval<'a> {
+pub struct Approval<'a> {
     store: &'a Store,
     worker: Worker,
 }
 
 /// Result of a check.
 #[derive(Debug, Default)]
-pub(crate) struct Checked {
+pub struct Checked {
     /// The changes to make, sorted by path.
-    pub(crate) files: Vec<CheckedFile>,
+    pub files: Vec<CheckedFile>,
     /// Why nothing can be applied; empty if all can.
-    pub(crate) conflicts: Vec<Conflict>,
+    pub conflicts: Vec<Conflict>,
     /// Number of changes that the workspace has already.
-    pub(crate) done: usize,
+    pub done: usize,
     /// Folders that stay, because others have entries in them.
-    pub(crate) kept: Vec<RelPath>,
+    pub kept: Vec<RelPath>,
     /// Other workers that run on the workspace.
-    pub(crate) running: Vec<Name>,
+    pub running: Vec<Name>,
 }
 
 /// A change to make.
 #[derive(Debug)]
-pub(crate) struct CheckedFile {
-    pub(crate) path: RelPath,
-    pub(crate) action: Action,
+pub struct CheckedFile {
+    pub path: RelPath,
+    pub action: Action,
     /// True if the content is a merge of the worker's and of another one.
-    pub(crate) is_merged: bool,
+    pub is_merged: bool,
 }
 
 /// The result of an application, or of taking one back.
 #[derive(Debug)]
-pub(crate) struct ApprovalOutcome {
-    pub(crate) checked: Checked,
+pub struct ApprovalOutcome {
+    pub checked: Checked,
     /// Number of the application; `None` if nothing changed.
-    pub(crate) number: Option<u64>,
+    pub number: Option<u64>,
 }
 
 /// A workspace that no other command changes, and the draft of a worker that has ended.
@@ -77,12 +77,12 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// There is no such worker.
-    pub(crate) fn open(store: &'a Store, id: &[u8]) -> Result<Approval<'a>> {
+    pub fn open(store: &'a Store, id: &[u8]) -> Result<Approval<'a>> {
         Ok(Approval { store, worker: store.worker(id)? })
     }
 
     /// Returns the id of the worker.
-    pub(crate) fn id(&self) -> &Name {
+    pub fn id(&self) -> &Name {
         self.worker.id()
     }
 
@@ -96,7 +96,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker has no draft, so its workspace is not known.
-    pub(crate) fn workspace(&self) -> Result<PathBuf> {
+    pub fn workspace(&self) -> Result<PathBuf> {
         Ok(self.draft("find the workspace of")?.record().workspace())
     }
 
@@ -105,7 +105,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker has no changes, or they cannot be read.
-    pub(crate) fn changes(&self) -> Result<WorkspaceChanges> {
+    pub fn changes(&self) -> Result<WorkspaceChanges> {
         let folder = self.worker.folder();
         let read = || folder.read(&Name::new(CHANGES_FILE)?, CHANGES_MAX);
         let json = read().during("read", folder.path(), CHANGES_FILE.as_bytes())?;
@@ -130,7 +130,7 @@ impl<'a> Approval<'a> {
     }
 
     /// Returns true if changes of `path` were not recorded because it is ignored in the workspace.
-    pub(crate) fn is_ignored(&self, path: &RelPath) -> bool {
+    pub fn is_ignored(&self, path: &RelPath) -> bool {
         let draft = self.draft("find the workspace of");
         draft.is_ok_and(|draft| draft.ignores(path))
     }
@@ -140,7 +140,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The draft cannot be read.
-    pub(crate) fn is_half_applied(&self) -> Result<bool> {
+    pub fn is_half_applied(&self) -> Result<bool> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(false) };
         Ok(Journal::read(draft.folder())?.is_some())
     }
@@ -151,7 +151,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The workspace or the store cannot be read or written.
-    pub(crate) fn recover(&self) -> Result<Vec<RecoveredCommand>> {
+    pub fn recover(&self) -> Result<Vec<RecoveredCommand>> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(Vec::new()) };
         recover_workspace(self.store, &draft.record().workspace())
     }
@@ -161,7 +161,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker runs or has no draft, or the workspace cannot be read.
-    pub(crate) fn check(&self, selection: &ChangeSelection, merges: bool) -> Result<Checked> {
+    pub fn check(&self, selection: &ChangeSelection, merges: bool) -> Result<Checked> {
         let locked = self.lock("apply the changes of", false)?;
         Ok(summarize(&self.plan(&locked, selection, merges)?, &locked))
     }
@@ -172,11 +172,7 @@ impl<'a> Approval<'a> {
     ///
     /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
     /// applied then, unless the error says otherwise.
-    pub(crate) fn apply(
-        &self,
-        selection: &ChangeSelection,
-        merges: bool,
-    ) -> Result<ApprovalOutcome> {
+    pub fn apply(&self, selection: &ChangeSelection, merges: bool) -> Result<ApprovalOutcome> {
         let mut paths = Vec::new();
         let applied = self.apply_logged(selection, merges, &mut paths);
         self.log("apply", paths, &applied);
@@ -223,7 +219,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker runs or has no draft, or the workspace cannot be read.
-    pub(crate) fn check_undo(&self) -> Result<Checked> {
+    pub fn check_undo(&self) -> Result<Checked> {
         let locked = self.lock("undo the changes of", true)?;
         match self.last_applied()? {
             None => Ok(Checked::default()),
@@ -239,7 +235,7 @@ impl<'a> Approval<'a> {
     ///
     /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
     /// put back then, unless the error says otherwise.
-    pub(crate) fn undo(&self) -> Result<ApprovalOutcome> {
+    pub fn undo(&self) -> Result<ApprovalOutcome> {
         let mut paths = Vec::new();
         let undone = self.undo_logged(&mut paths);
         self.log("undo", paths, &undone);
@@ -268,7 +264,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker runs, has no recorded end or no draft, or the store cannot be written.
-    pub(crate) fn discard(&self) -> Result<bool> {
+    pub fn discard(&self) -> Result<bool> {
         let discarded = self.discard_unlogged();
         self.worker.log("discard", Vec::new(), &discarded);
         discarded
@@ -287,7 +283,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker runs, has no recorded end or no draft, or the store cannot be read.
-    pub(crate) fn check_discard(&self) -> Result<()> {
+    pub fn check_discard(&self) -> Result<()> {
         self.lock_to_discard().map(drop)
     }
 
@@ -479,13 +475,12 @@ impl<'a> Approval<'a> {
     }
 
     /// Adds an attempt that ended before it began to the log of changes.
-    pub(crate) fn log_conflicts(&self, action: &str, checked: Checked) {
+    pub fn log_conflicts(&self, action: &str, checked: Checked) {
         self.log(action, Vec::new(), &Ok(ApprovalOutcome { checked, number: None }));
     }
 
     /// Adds an attempt that a person refused to the log of changes.
-    #[cfg(feature = "mcp")]
-    pub(crate) fn log_refusal(&self, action: &str, reason: &str) {
+    pub fn log_refusal(&self, action: &str, reason: &str) {
         let error = self.error(&format!("{action} the changes of"), reason, "nothing was changed");
         self.worker.log::<()>(action, Vec::new(), &Err(error));
     }

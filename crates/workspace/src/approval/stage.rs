@@ -6,11 +6,13 @@ use std::io::Read;
 use super::check::{Action, ChangeStep};
 use super::content::{StoredContents, is_content_of};
 use super::journal::{Encoded, Move};
-use crate::error::{Error as PathError, Result as PathResult};
-use crate::model::{EntryKind, EntryState};
-use crate::name::{Name, RelPath};
-use crate::store::Kind;
-use crate::write::{Dir, During, EntryIdentity, EntryMeta, File, HashingReader, NewOwner, Result};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::model::{EntryKind, EntryState};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::Kind;
+use swarmletfs_record::write::{
+    Dir, During, EntryIdentity, EntryMeta, File, HashingReader, NewOwner, Result,
+};
 
 /// Permissions that the owner of a folder needs to open it and change its entries.
 const OPEN: u32 = 0o700;

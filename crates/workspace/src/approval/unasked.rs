@@ -15,12 +15,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::error::Result;
-use crate::model::{EntryKind, EntryState, decode};
-use crate::name::{Name, RelPath};
-use crate::store::Kind;
-use crate::unicode::visible;
-use crate::write::{Dir, Durability, EntryMeta, from_io};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{EntryKind, EntryState, decode};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::Kind;
+use swarmletfs_base::unicode::visible;
+use swarmletfs_record::write::{Dir, Durability, EntryMeta, from_io};
 
 use table::{HOOKS, REPOSITORY, SETTINGS, STORE, TABLE, UnaskedEntry};
 
@@ -40,11 +40,11 @@ const HASHED_NAME: usize = 2;
 
 /// Decides which of the listed paths can be applied.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PathRules {
+pub struct PathRules {
     /// Allows what git runs.
-    pub(crate) allows_git: bool,
+    pub allows_git: bool,
     /// Allows what other programs run.
-    pub(crate) allows_programs: bool,
+    pub allows_programs: bool,
 }
 
 impl PathRules {

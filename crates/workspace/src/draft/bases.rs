@@ -12,11 +12,11 @@ use super::candidate::LiveEntry;
 use super::content::{ContentHash, FileContent};
 use super::sparse::ReadLimits;
 use super::stored;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, OpenFolder, Time};
-use crate::trace::swarmlet::BASE;
-use crate::write::Dir;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, OpenFolder, Time};
+use swarmletfs_record::write::Dir;
+use swarmletfs_trace::swarmlet::BASE;
 
 /// Time that one stamp of a file system without fractions of a second may stand for, in seconds.
 const COARSE: i64 = 2;

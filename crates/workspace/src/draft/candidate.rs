@@ -2,10 +2,10 @@
 
 use super::manifest::CopiedEntry;
 use super::sparse;
-use crate::error::Error;
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, OpenFolder};
-use crate::write::Error as WriteError;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, OpenFolder};
+use swarmletfs_record::write::Error as WriteError;
 
 /// An entry in an open directory.
 #[derive(Clone, Copy)]

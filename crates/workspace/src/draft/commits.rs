@@ -3,8 +3,8 @@
 
 use super::folder::Draft;
 use super::record::Engine;
-use crate::name::Name;
-use crate::store::OpenFolder;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::OpenFolder;
 
 /// The log of HEAD in a repository. Each commit, checkout and reset extends it.
 const HEAD_LOG: [&str; 2] = ["logs", "HEAD"];

@@ -10,12 +10,14 @@ use super::limits;
 use super::lines::LineCounts;
 use super::sparse::{ReadLimits, describe_limit};
 use super::stored;
-use crate::error::{Error, Result};
-use crate::model::{Base, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState, encode};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, OpenFile, OpenFolder};
-use crate::trace::swarmlet::{BASE, CHANGES};
-use crate::write::{Dir, During, Result as WriteResult, set_mode};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{
+    Base, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState, encode,
+};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, OpenFile, OpenFolder};
+use swarmletfs_record::write::{Dir, During, Result as WriteResult, set_mode};
+use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 
 /// Time without a write after which a large file is stored while the worker runs. Otherwise a log
 /// that grows would be copied again and again.

@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use super::lines::LineCounts;
 use super::sparse::{ReadLimits, SparseReader};
-use crate::error::Result;
-use crate::store::OpenFile;
-use crate::write::{HashingReader, from_io};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::store::OpenFile;
+use swarmletfs_record::write::{HashingReader, from_io};
 
 /// Largest content that is held in memory, in bytes. Larger ones count as binary.
 pub(super) const MEMORY_MAX: u64 = 16 << 20;
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    use crate::deadline::Deadline;
+    use swarmletfs_base::deadline::Deadline;
 
     fn within<T>(work: impl FnOnce(ReadLimits<'_>) -> T) -> T {
         let holes = Cell::new(u64::MAX);

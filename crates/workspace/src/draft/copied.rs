@@ -10,11 +10,11 @@ use super::limits::{DEPTH_MAX, FOREIGN, HIDDEN};
 use super::manifest::Manifest;
 use super::opened::OpenedFolder;
 use super::view_rules;
-use crate::deadline::Deadline;
-use crate::model::EntryKind;
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, Kind, OpenFolder};
-use crate::write::During;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, Kind, OpenFolder};
+use swarmletfs_record::write::During;
 
 /// A walk over the copy of a workspace.
 pub(super) struct CopyWalk<'a> {

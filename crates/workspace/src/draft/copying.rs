@@ -9,11 +9,11 @@ use super::candidate::is_gone;
 use super::content::ContentHash;
 use super::manifest::{CopiedEntry, CopyFacts, Manifest};
 use super::record::next_tick;
-use crate::error::{Error, Result};
-use crate::model::EntryKind;
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, Kind, OpenFile, OpenFolder};
-use crate::write::{Dir, from_io, set_file_attributes};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, Kind, OpenFile, OpenFolder};
+use swarmletfs_record::write::{Dir, from_io, set_file_attributes};
 
 /// Deepest directory that is copied, in names. Each level holds two descriptors.
 const DEPTH_MAX: usize = 200;

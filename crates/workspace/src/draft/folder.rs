@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::record::DraftRecord;
-use crate::error::Error as PathError;
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{DRAFTS, WORKERS};
-use crate::write::{Dir, During, Error, Lock, Result, Store};
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, is_temporary};
+use swarmletfs_record::write::{Dir, During, Error, Lock, Result, Store};
+use swarmletfs_trace::swarmlet::{DRAFTS, WORKERS};
 
 /// The record of a draft.
 const RECORD: &str = "draft.json";
@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 256;
 
 /// A draft of a worker.
 #[derive(Debug, Clone)]
-pub(crate) struct Draft {
+pub struct Draft {
     folder: Arc<Dir>,
     worker: Name,
     record: DraftRecord,
@@ -32,11 +32,7 @@ impl Draft {
     /// # Errors
     ///
     /// The worker has a draft, or the store cannot be written.
-    pub(crate) fn create(
-        store: &Store,
-        id: &Name,
-        mut record: DraftRecord,
-    ) -> Result<(Draft, Lock)> {
+    pub fn create(store: &Store, id: &Name, mut record: DraftRecord) -> Result<(Draft, Lock)> {
         let path = store.root().path().to_path_buf();
         let mode = || store.root().enter(&RelPath::constant(WORKERS).join(id))?.own_mode();
         record.folder_mode = mode().ok();
@@ -68,7 +64,7 @@ impl Draft {
     ///
     /// The draft cannot be read, or may have been written by another user: then it could make this
     /// user move and remove files.
-    pub(crate) fn open(store: &Store, id: &Name) -> Result<Option<Draft>> {
+    pub fn open(store: &Store, id: &Name) -> Result<Option<Draft>> {
         let path = RelPath::constant(DRAFTS).join(id);
         let folder = match store.root().enter(&path) {
             Ok(folder) => folder,
@@ -94,7 +90,7 @@ impl Draft {
     /// # Errors
     ///
     /// The drafts cannot be listed.
-    pub(crate) fn list(store: &Store) -> Result<Vec<Name>> {
+    pub fn list(store: &Store) -> Result<Vec<Name>> {
         let path = RelPath::constant(DRAFTS);
         let list = || match store.root().kind(&path)? {
             Some(Kind::Folder) => store.root().enter(&path)?.list(),
@@ -105,22 +101,22 @@ impl Draft {
     }
 
     /// Returns the id of the worker.
-    pub(crate) fn worker(&self) -> &Name {
+    pub fn worker(&self) -> &Name {
         &self.worker
     }
 
     /// Returns the record.
-    pub(crate) fn record(&self) -> &DraftRecord {
+    pub fn record(&self) -> &DraftRecord {
         &self.record
     }
 
     /// Returns the directory.
-    pub(crate) fn folder(&self) -> &Dir {
+    pub fn folder(&self) -> &Dir {
         &self.folder
     }
 
     /// Returns the size of all files of the draft, in bytes. What cannot be read does not count.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         bytes_in(&self.folder, DEPTH_MAX)
     }
 
@@ -130,7 +126,7 @@ impl Draft {
     }
 
     /// Returns the absolute path of the entry `name` of the draft.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -139,7 +135,7 @@ impl Draft {
     /// # Errors
     ///
     /// The draft cannot be read.
-    pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
+    pub fn try_lock(&self) -> Result<Option<Lock>> {
         self.folder.try_lock().during("lock", self.folder.path(), b"")
     }
 
@@ -148,7 +144,7 @@ impl Draft {
     /// # Errors
     ///
     /// The draft cannot be written.
-    pub(crate) fn update(&mut self, change: impl FnOnce(&mut DraftRecord)) -> Result<()> {
+    pub fn update(&mut self, change: impl FnOnce(&mut DraftRecord)) -> Result<()> {
         change(&mut self.record);
         self.save()
     }
@@ -158,7 +154,7 @@ impl Draft {
     /// # Errors
     ///
     /// The system refuses to remove a file.
-    pub(crate) fn remove_whole(&self, store: &Store) -> Result<()> {
+    pub fn remove_whole(&self, store: &Store) -> Result<()> {
         let remove = || store.root().enter(&RelPath::constant(DRAFTS))?.remove_all(&self.worker);
         remove().during("remove", self.folder.path(), b"")
     }

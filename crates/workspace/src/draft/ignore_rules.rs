@@ -9,7 +9,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use memchr::memchr_iter;
 
 use super::tracked::TrackedPaths;
-use crate::name::RelPath;
+use swarmletfs_base::name::RelPath;
 
 /// Name of the files with rules.
 pub(super) const RULES_FILE: &str = ".gitignore";

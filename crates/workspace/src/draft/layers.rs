@@ -8,11 +8,11 @@ use super::folder::Draft;
 use super::manifest::{self, CopyFacts};
 use super::record::{DraftState, Engine};
 use super::view_rules;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::OpenFolder;
-use crate::trace::swarmlet::BASE;
-use crate::write::{During, Result as WriteResult};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::OpenFolder;
+use swarmletfs_record::write::{During, Result as WriteResult};
+use swarmletfs_trace::swarmlet::BASE;
 
 /// The upper layer of the overlay: what the worker wrote.
 const UPPER: &str = "upper";
@@ -35,16 +35,16 @@ const BOOT_MAX: u64 = 256;
 
 /// The directories of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LayerPaths {
+pub struct LayerPaths {
     /// Absolute path of the upper layer.
-    pub(crate) upper: PathBuf,
+    pub upper: PathBuf,
     /// Absolute path of the working directory.
-    pub(crate) work: PathBuf,
+    pub work: PathBuf,
 }
 
 /// A part without which nobody can search for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MissingPart {
+pub enum MissingPart {
     /// The layers: the worker has not begun, or they were removed.
     Layers,
     /// The workspace.
@@ -59,7 +59,7 @@ impl Draft {
     ///
     /// The workspace cannot be read, the draft cannot be written, or a path to hide leads through a
     /// link.
-    pub(crate) fn prepare(&self) -> WriteResult<()> {
+    pub fn prepare(&self) -> WriteResult<()> {
         let workspace = self.record().workspace();
         let lower = OpenFolder::open(&workspace).during("open", &workspace, b"")?;
         let prepare = || {
@@ -102,18 +102,18 @@ impl Draft {
     }
 
     /// Returns the directories of the overlay over the workspace.
-    pub(crate) fn overlay_dirs(&self) -> LayerPaths {
+    pub fn overlay_dirs(&self) -> LayerPaths {
         LayerPaths { upper: self.path(UPPER), work: self.path(WORK) }
     }
 
     /// Returns the directories of the overlay over the common directory of git, for a workspace
     /// that is a linked worktree. Changes there are not searched for.
-    pub(crate) fn git_overlay_dirs(&self) -> LayerPaths {
+    pub fn git_overlay_dirs(&self) -> LayerPaths {
         LayerPaths { upper: self.path(GIT_UPPER), work: self.path(GIT_WORK) }
     }
 
     /// Returns the directory of the copy of the workspace.
-    pub(crate) fn copy_dir(&self) -> PathBuf {
+    pub fn copy_dir(&self) -> PathBuf {
         self.path(COPY)
     }
 
@@ -126,7 +126,7 @@ impl Draft {
     }
 
     /// Returns why nobody can search for the changes; `None` if nothing is missing.
-    pub(crate) fn missing_part(&self) -> Option<MissingPart> {
+    pub fn missing_part(&self) -> Option<MissingPart> {
         // The last one that is made.
         let last = match self.record().engine {
             Engine::Overlay => UPPER,
@@ -146,7 +146,7 @@ impl Draft {
     /// # Errors
     ///
     /// The system refuses to remove a file.
-    pub(crate) fn remove_layers(&self) -> WriteResult<()> {
+    pub fn remove_layers(&self) -> WriteResult<()> {
         self.remove(&LAYERS)
     }
 
@@ -155,7 +155,7 @@ impl Draft {
     /// # Errors
     ///
     /// The system refuses to remove a file. The draft is discarded already.
-    pub(crate) fn discard(&mut self) -> WriteResult<()> {
+    pub fn discard(&mut self) -> WriteResult<()> {
         self.update(|record| record.state = DraftState::Discarded)?;
         self.remove_layers()
     }

@@ -1,7 +1,7 @@
 //! Paths that can be stored in a worker's directory.
 
-use crate::name::RelPath;
-use crate::store::is_temporary;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::is_temporary;
 
 /// Maximum number of names in a path.
 pub(super) const DEPTH_MAX: usize = 60;

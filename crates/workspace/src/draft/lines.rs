@@ -1,6 +1,6 @@
 //! Counts of changed lines, as changes.diff shows them.
 
-use crate::text::unified;
+use swarmletfs_base::text::unified;
 
 /// Numbers of added and removed lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::model::EntryKind;
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, Kind, Time};
-use crate::write::Dir;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, Kind, Time};
+use swarmletfs_record::write::Dir;
 
 /// The file with the manifest.
 pub(super) const FILE: &str = "manifest";

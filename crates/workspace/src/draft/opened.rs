@@ -1,9 +1,9 @@
 //! Directories that a worker left, opened in spite of their permissions.
 
-use crate::error::Result;
-use crate::name::Name;
-use crate::store::{EntryStat, OpenFolder};
-use crate::write::set_mode;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::{EntryStat, OpenFolder};
+use swarmletfs_record::write::set_mode;
 
 /// Permissions that the owner of a directory needs to read all that it holds.
 const READABLE: u32 = 0o500;

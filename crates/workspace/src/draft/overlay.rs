@@ -12,11 +12,11 @@ use super::candidate::{
 use super::ignore_rules::{IgnoreRules, RULES_FILE};
 use super::limits::{DEPTH_MAX, HIDDEN};
 use super::opened::OpenedFolder;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, OpenFolder};
-use crate::write::During;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, OpenFolder};
+use swarmletfs_record::write::During;
 
 /// Mark of a directory that hides what is below.
 const OPAQUE: &str = "user.overlay.opaque";

@@ -9,29 +9,29 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::model::{decode, encode};
-use crate::write::{Dir, Durability, EntryIdentity};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{decode, encode};
+use swarmletfs_record::write::{Dir, Durability, EntryIdentity};
 
 /// The version of draft.json.
 const VERSION: u32 = 1;
 
 /// The content of draft.json. Workers cannot write it, so it can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DraftRecord {
+pub struct DraftRecord {
     version: u32,
     /// Absolute path of the workspace, percent-encoded.
     workspace: String,
     /// The way in which the view was made.
-    pub(crate) engine: Engine,
+    pub engine: Engine,
     /// Time before which everything that the view shows was there.
-    pub(crate) started_at: Timestamp,
+    pub started_at: Timestamp,
     /// True if ignored paths count as changes.
     #[serde(default)]
-    pub(crate) all_changes: bool,
+    pub all_changes: bool,
     /// True if each write waited for the disk, so that a crash of the machine tears nothing.
     #[serde(default)]
-    pub(crate) is_durable: bool,
+    pub is_durable: bool,
     /// Paths that the worker could not see, relative to the workspace and percent-encoded. Their
     /// absence is no change.
     #[serde(default)]
@@ -43,13 +43,13 @@ pub(crate) struct DraftRecord {
     #[serde(default)]
     pub(super) folder_mode: Option<u32>,
     /// Progress of the worker.
-    pub(crate) state: DraftState,
+    pub state: DraftState,
 }
 
 /// The way in which the view of a workspace is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Engine {
+pub enum Engine {
     /// An overlay of the kernel: nothing is copied at the start.
     Overlay,
     /// A copy of all files.
@@ -59,7 +59,7 @@ pub(crate) enum Engine {
 /// Progress of the worker of a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum DraftState {
+pub enum DraftState {
     /// The worker runs, or its end is not recorded.
     Running,
     /// The worker has ended, and its changes are recorded.
@@ -70,7 +70,7 @@ pub(crate) enum DraftState {
 
 impl Engine {
     /// Returns the word in changes.json.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Engine::Overlay => "overlay",
             Engine::Copy => "copy",
@@ -107,7 +107,7 @@ pub(super) fn next_tick() -> Timestamp {
 impl DraftRecord {
     /// Returns the record of a draft that begins now. Waits for the next tick of the clock of
     /// files, so that all earlier changes have earlier stamps.
-    pub(crate) fn new(workspace: &Path, engine: Engine) -> DraftRecord {
+    pub fn new(workspace: &Path, engine: Engine) -> DraftRecord {
         DraftRecord {
             version: VERSION,
             workspace: encode(workspace.as_os_str().as_bytes()),
@@ -128,7 +128,7 @@ impl DraftRecord {
     }
 
     /// Returns the absolute path of the workspace.
-    pub(crate) fn workspace(&self) -> PathBuf {
+    pub fn workspace(&self) -> PathBuf {
         PathBuf::from(std::ffi::OsString::from_vec(decode(&self.workspace)))
     }
 
@@ -144,19 +144,19 @@ impl DraftRecord {
     /// # Errors
     ///
     /// The attributes of the folder cannot be read.
-    pub(crate) fn is_workspace(&self, folder: &Dir) -> Result<bool> {
+    pub fn is_workspace(&self, folder: &Dir) -> Result<bool> {
         let Some(entry) = self.workspace_entry else { return Ok(true) };
         Ok(folder.identity()? == entry)
     }
 
     /// Returns the paths that the worker could not see, relative to the workspace.
-    pub(crate) fn hidden(&self) -> Vec<PathBuf> {
+    pub fn hidden(&self) -> Vec<PathBuf> {
         let paths = self.hidden.iter().map(|path| decode(path));
         paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect()
     }
 
     /// Adds a path that the worker cannot see, relative to the workspace.
-    pub(crate) fn hide(&mut self, path: &OsStr) {
+    pub fn hide(&mut self, path: &OsStr) {
         self.hidden.push(encode(path.as_bytes()));
     }
 }

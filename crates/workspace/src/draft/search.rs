@@ -16,22 +16,22 @@ use super::overlay::OverlayWalk;
 use super::record::Engine;
 use super::sparse::{HOLES_MAX, ReadLimits};
 use super::{stored, view_rules};
-use crate::deadline::Deadline;
-use crate::error::Error as PathError;
-use crate::model::{
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Error as PathError;
+use swarmletfs_base::model::{
     Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, CommandExit, EntryKind,
     EntryState, WorkspaceChanges,
 };
-use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, OpenFolder};
-use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
-use crate::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{EntryStat, OpenFolder};
+use swarmletfs_record::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
+use swarmletfs_trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
 
 /// Time in which the search after a worker's end reads contents. What is left is refused.
 const CONTENT_TIME: Duration = Duration::from_secs(300);
 
 /// Searches for the changes of a workspace, and records them in the worker's directory.
-pub(crate) struct ChangeSearch {
+pub struct ChangeSearch {
     draft: Draft,
     worker: Worker,
     workspace: PathBuf,
@@ -57,23 +57,23 @@ pub(crate) struct ChangeSearch {
 
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SearchReport {
+pub struct SearchReport {
     /// Number of changed files; folders do not count.
-    pub(crate) files: u64,
+    pub files: u64,
     /// Number of added lines.
-    pub(crate) added: u64,
+    pub added: u64,
     /// Number of removed lines.
-    pub(crate) removed: u64,
+    pub removed: u64,
     /// Number of changed paths that can never be applied.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// True if the content of a changed file is in the layers of the draft only.
-    pub(crate) needs_layers: bool,
+    pub needs_layers: bool,
     /// Number of changed paths that git ignores; an ignored directory counts once.
-    pub(crate) ignored: u64,
+    pub ignored: u64,
     /// Facts that a person must know.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// True if the search came to its end. Otherwise this is what an earlier one found.
-    pub(crate) is_complete: bool,
+    pub is_complete: bool,
 }
 
 /// The result of an earlier search for one path.
@@ -86,7 +86,7 @@ struct Known {
 
 impl ChangeSearch {
     /// Returns a search for what `worker` changed in its draft.
-    pub(crate) fn new(draft: &Draft, worker: &Worker) -> ChangeSearch {
+    pub fn new(draft: &Draft, worker: &Worker) -> ChangeSearch {
         ChangeSearch {
             draft: draft.clone(),
             worker: worker.clone(),
@@ -106,12 +106,12 @@ impl ChangeSearch {
     }
 
     /// Records the end of the worker's command with the changes that are recorded next.
-    pub(crate) fn set_command_exit(&mut self, end: CommandExit) {
+    pub fn set_command_exit(&mut self, end: CommandExit) {
         self.command = Some(end);
     }
 
     /// Adds a note to the changes that are recorded next.
-    pub(crate) fn add_note(&mut self, note: String) {
+    pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
     }
 
@@ -122,7 +122,7 @@ impl ChangeSearch {
     ///
     /// The draft or the workspace cannot be read, or the draft cannot be written. What the worker
     /// does in its own directory is no error.
-    pub(crate) fn update(&mut self, deadline: Deadline<'_>) -> Result<SearchReport> {
+    pub fn update(&mut self, deadline: Deadline<'_>) -> Result<SearchReport> {
         self.report.is_complete = false;
         match self.search(deadline, false) {
             Ok(changes) => {
@@ -151,7 +151,7 @@ impl ChangeSearch {
     /// # Errors
     ///
     /// A file cannot be read or written. The search can be repeated then.
-    pub(crate) fn finish(&mut self) -> Result<SearchReport> {
+    pub fn finish(&mut self) -> Result<SearchReport> {
         self.clear()?;
         let changes = match self.search(Deadline::never(), true) {
             Ok(changes) => changes,
@@ -462,7 +462,7 @@ mod tests {
     use super::*;
     use crate::draft::record::{DraftRecord, kernel_time};
     use crate::scale::{is_full, scale, seed, seeds};
-    use crate::write::{Lock, NewWorker, Store};
+    use swarmletfs_record::write::{Lock, NewWorker, Store};
 
     /// A workspace and the draft of a worker on it.
     struct Bed {
@@ -624,7 +624,7 @@ mod tests {
                     _ => content(new, CHANGES, &path),
                 };
                 if new.kind == EntryKind::File {
-                    let id = (crate::write::hash_bytes(&content), content.len() as u64);
+                    let id = (swarmletfs_record::write::hash_bytes(&content), content.len() as u64);
                     assert_eq!(id, (new.sha256.clone(), new.size), "{path:?}");
                 }
                 tree.insert(path, (new.kind, new.mode, content));
@@ -1110,7 +1110,7 @@ mod tests {
             assert!(folder.join(name).symlink_metadata().is_err(), "{name}");
         }
         assert!(folder.join("other").exists());
-        bed.worker.finish(crate::write::Finish::failed("it ended")).unwrap();
+        bed.worker.finish(swarmletfs_record::write::Finish::failed("it ended")).unwrap();
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::store::OpenFile;
-use crate::write::from_io;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::store::OpenFile;
+use swarmletfs_record::write::from_io;
 
 /// Error of a read after its deadline.
 const LATE: Errno = Errno::TIME;

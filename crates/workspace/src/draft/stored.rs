@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, OpenFile};
-use crate::write::Dir;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, OpenFile};
+use swarmletfs_record::write::Dir;
 
 /// Writes the file `path` beneath `root`. Whatever else has its name or that of a parent goes away;
 /// a worker may have put it there.

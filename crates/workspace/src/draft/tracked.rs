@@ -7,7 +7,7 @@ use gix_index::State;
 use gix_index::decode::Options;
 use gix_index::hash::Kind;
 
-use crate::name::RelPath;
+use swarmletfs_base::name::RelPath;
 
 /// Limit of one allocation while an index is decoded, in bytes.
 const ALLOCATION_MAX: usize = 1 << 30;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::folder::Draft;
 use super::ignore_rules::{IgnoreRules, RULES_FILE};
 use super::tracked::TrackedPaths;
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, OpenFolder};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, OpenFolder};
 
 /// Maximum size of a file with rules, in bytes. A larger one is not read.
 const RULES_MAX: u64 = 1 << 20;
@@ -56,7 +56,7 @@ pub(super) fn of_workspace(
 
 impl Draft {
     /// Returns true if a search leaves `path` out, by the rules that the workspace has now.
-    pub(crate) fn ignores(&self, path: &RelPath) -> bool {
+    pub fn ignores(&self, path: &RelPath) -> bool {
         let workspace = self.record().workspace();
         let Ok(root) = OpenFolder::open(&workspace) else { return false };
         let takes_all = self.record().all_changes;

@@ -4,7 +4,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::write::Dir;
+use swarmletfs_record::write::Dir;
 
 /// Last parts of the names of settings whose values are commands, or files that name commands.
 const RUN: [&[u8]; 22] = [
