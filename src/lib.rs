@@ -86,14 +86,13 @@
 //! swarmletfs-record    changes of a store: recording workers, and logs of changes and of reads
 //! swarmletfs-workspace what a worker changes in its view of a workspace, and how it is applied
 //! swarmletfs-fuse      translates requests of the kernel
+//! swarmletfs-mcp       serves the tree, and a workspace, over the Model Context Protocol
 //! swarmletfs-sandbox   runs a command in its own view of a workspace, behind walls of the kernel
 //! ```
 
 #![warn(missing_docs)]
 
 pub mod cli;
-#[cfg(feature = "mcp")]
-pub mod mcp;
 mod retention;
 #[cfg(test)]
 #[path = "../tests/support/scale.rs"]
@@ -103,6 +102,8 @@ mod scale;
 pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
 use swarmletfs_base::{digest, parallel, path_bytes};
 pub use swarmletfs_fuse as fuse;
+#[cfg(feature = "mcp")]
+pub use swarmletfs_mcp as mcp;
 use swarmletfs_record::read_log;
 pub use swarmletfs_record::{audit, write};
 use swarmletfs_sandbox as sandbox;

@@ -44,7 +44,7 @@ pub use worker::{COMMAND_KEEPER, END, KILL, WorkerSession, serve_worker};
 use self::elicitation::{Answer, AskChannel};
 use self::supervisor::{Question, Waiting};
 use self::tools::{ToolError, ToolResult};
-use crate::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 /// Interval between checks whether a store was replaced by another directory.
 const REPLACED_INTERVAL: Duration = Duration::from_secs(1);

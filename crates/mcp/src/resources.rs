@@ -7,8 +7,8 @@ use rmcp::model::{
 };
 
 use super::slice::{MAX, OpenFile, SliceRequest, error_message};
-use crate::name::printable;
-use crate::tree::{NodeKind, Symlinks, Tree};
+use swarmletfs_base::name::printable;
+use swarmletfs_tree::tree::{NodeKind, Symlinks, Tree};
 
 /// Prefix of all URIs.
 const SCHEME: &str = "swarm:///";

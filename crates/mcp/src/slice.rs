@@ -1,8 +1,8 @@
 //! Slices of files as text, with notes on what is omitted.
 
-use crate::error::{Error, Result};
-use crate::name::printable;
-use crate::tree::{Fh, Symlinks, Tree};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::printable;
+use swarmletfs_tree::tree::{Fh, Symlinks, Tree};
 
 /// Default size of a slice, in bytes.
 pub(super) const DEFAULT: usize = 16_000;

@@ -24,11 +24,11 @@ use super::tools::{
     ToolError, ToolResult, budget, definition, parse_arguments, path_component, worker_file,
     worker_id,
 };
-use crate::digest::to_hex;
-use crate::name::Name;
-use crate::route::CHANGES as WHOLE;
-use crate::tree::{Symlinks, Tree};
-use crate::write::Store;
+use swarmletfs_base::digest::to_hex;
+use swarmletfs_base::name::Name;
+use swarmletfs_record::write::Store;
+use swarmletfs_tree::route::CHANGES as WHOLE;
+use swarmletfs_tree::tree::{Symlinks, Tree};
 
 /// Name of the tool that asks the person.
 pub(super) const APPLY: &str = "apply_changes";

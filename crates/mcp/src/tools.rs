@@ -19,12 +19,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::slice::{MAX, NotedText, error_message};
-use crate::error::Error;
-use crate::output::marker::Marker;
-use crate::query::AnswerPage;
-use crate::text::budget::Budget;
-use crate::text::json::printable as printable_json;
-use crate::tree::Tree;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::json::printable as printable_json;
+use swarmletfs_tree::output::marker::Marker;
+use swarmletfs_tree::query::AnswerPage;
+use swarmletfs_tree::tree::Tree;
 
 pub(super) use workers::worker_file;
 

@@ -5,8 +5,8 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Supervisor, SupervisorTool, find_worker, with_warnings};
-use crate::mcp::tools::{ToolError, ToolResult, definition, parse_arguments};
-use crate::tree::Tree;
+use crate::tools::{ToolError, ToolResult, definition, parse_arguments};
+use swarmletfs_tree::tree::Tree;
 
 const NAME: &str = "annotate_worker";
 

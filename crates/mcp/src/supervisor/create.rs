@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Supervisor, SupervisorTool, with_warnings};
-use crate::mcp::tools::{
+use crate::tools::{
     ToolError, ToolResult, definition, json, non_empty, parse_arguments, worker_id,
 };
-use crate::tree::Tree;
-use crate::write::NewWorker;
+use swarmletfs_record::write::NewWorker;
+use swarmletfs_tree::tree::Tree;
 
 const NAME: &str = "create_worker";
 

@@ -5,11 +5,11 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Supervisor, SupervisorTool, with_warnings};
-use crate::mcp::slice::{LINES, OpenFile, SliceRequest};
-use crate::mcp::tools::{ToolError, ToolResult, definition, parse_arguments};
-use crate::trace::swarmlet::SUPERVISOR as FOLDER;
-use crate::tree::Tree;
-use crate::write::NotePlace;
+use crate::slice::{LINES, OpenFile, SliceRequest};
+use crate::tools::{ToolError, ToolResult, definition, parse_arguments};
+use swarmletfs_record::write::NotePlace;
+use swarmletfs_trace::swarmlet::SUPERVISOR as FOLDER;
+use swarmletfs_tree::tree::Tree;
 
 const WRITE: &str = "write_note";
 const READ: &str = "read_note";

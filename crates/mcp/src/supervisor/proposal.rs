@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use super::{ApplyInput, Supervisor, find_worker, with_warnings};
-use crate::approval::{
+use crate::tools::{ToolError, ToolResult};
+use swarmletfs_base::name::{Name, RelPath, printable, printable_path};
+use swarmletfs_base::text::diff_text::{self, Section};
+use swarmletfs_base::text::shares::{Demand, allocate};
+use swarmletfs_base::text::{count, left_out_as_ignored};
+use swarmletfs_tree::tree::Tree;
+use swarmletfs_workspace::approval::{
     Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
 };
-use crate::mcp::tools::{ToolError, ToolResult};
-use crate::name::{Name, RelPath, printable, printable_path};
-use crate::text::diff_text::{self, Section};
-use crate::text::shares::{Demand, allocate};
-use crate::text::{count, left_out_as_ignored};
-use crate::tree::Tree;
 
 /// Largest part of a diff in a question, in bytes.
 const DIFF_MAX: usize = 16_000;
@@ -214,7 +214,7 @@ pub(super) fn log_refusal(supervisor: &Supervisor, proposal: &Proposal, reason: 
     }
 }
 
-fn into_tool_error(error: crate::write::Error) -> ToolError {
+fn into_tool_error(error: swarmletfs_record::write::Error) -> ToolError {
     ToolError::new(error.to_string())
 }
 

@@ -12,11 +12,11 @@ use super::{
     LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, compile_glob, json, non_empty,
     path_or_root, tool,
 };
-use crate::analysis::settings::DEADLINE;
-use crate::error::Result;
-use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest, joined_note};
-use crate::name::printable;
-use crate::tree::{Attr, NodeKind, Symlinks, Tree};
+use crate::slice::{DEFAULT, LINES, OpenFile, SliceRequest, joined_note};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::printable;
+use swarmletfs_tree::analysis::settings::DEADLINE;
+use swarmletfs_tree::tree::{Attr, NodeKind, Symlinks, Tree};
 
 /// Depth of directories that a walk enters.
 const DEPTH_MAX: usize = 32;
@@ -100,7 +100,7 @@ impl Details {
     fn new(attr: &Attr, target: Option<Vec<u8>>) -> Details {
         Details {
             size: attr.size,
-            mtime: crate::text::utc(attr.mtime),
+            mtime: swarmletfs_base::text::utc(attr.mtime),
             mode: format!("{:04o}", attr.mode),
             target: target.map(|target| String::from_utf8_lossy(&target).into_owned()),
         }

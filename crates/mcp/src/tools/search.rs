@@ -9,13 +9,13 @@ use super::{
     NotedText, ToolEntry, ToolError, ToolResult, budget, non_empty, page_output, path_component,
     path_or_root, tool, worker_id,
 };
-use crate::error::{Error, Result};
-use crate::mcp::slice::echo;
-use crate::name::Name;
-use crate::query::grep::{GrepOptions, GrepQuery};
-use crate::query::search::{SearchOptions, SearchQuery};
-use crate::query::{FileAnswer, FileQuery};
-use crate::tree::{Symlinks, Tree};
+use crate::slice::echo;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
+use swarmletfs_tree::query::{FileAnswer, FileQuery};
+use swarmletfs_tree::tree::{Symlinks, Tree};
 
 /// Most workers in one call.
 const WORKERS_MAX: usize = 32;

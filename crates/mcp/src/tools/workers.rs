@@ -8,15 +8,15 @@ use super::{
     NotedText, ToolEntry, ToolError, ToolResult, budget, non_empty, page_output, path_component,
     tool, worker_id,
 };
-use crate::mcp::slice::{OpenFile, SliceRequest, echo};
-use crate::mcp::tools::files::byte_limit;
-use crate::name::{Name, printable};
-use crate::query::call_output;
-use crate::query::compare::{CompareOptions, CompareQuery};
-use crate::render::expand::InputFormat;
-use crate::render::list::WorkerListQuery;
-use crate::text::budget::Budget;
-use crate::tree::{Symlinks, Tree};
+use crate::slice::{OpenFile, SliceRequest, echo};
+use crate::tools::files::byte_limit;
+use swarmletfs_base::name::{Name, printable};
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_tree::query::call_output;
+use swarmletfs_tree::query::compare::{CompareOptions, CompareQuery};
+use swarmletfs_tree::render::expand::InputFormat;
+use swarmletfs_tree::render::list::WorkerListQuery;
+use swarmletfs_tree::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.
 const LIMIT: usize = 50;
@@ -195,7 +195,7 @@ fn evidence_file(budget: Option<Budget>) -> String {
 }
 
 /// Reads a generated file of a worker.
-pub(in crate::mcp) fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
+pub(crate) fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
     let folder = format!("workers/{}", path_component(&id));
     tree.with_path(folder.as_bytes(), Symlinks::Follow, |_| Ok(()))
@@ -340,7 +340,7 @@ struct ChangesSinceInput {
 }
 
 fn changes_since(tree: &Tree, args: ChangesSinceInput) -> ToolResult {
-    crate::route::cursor::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
+    swarmletfs_tree::route::cursor::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
     generated_file(tree, &format!("since/{}", path_component(&args.cursor)))
 }
 

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::kept_command::{CommandEnd, END, KILL, KeptCommand};
 use super::session::RecordedWork;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
-use crate::mcp::slice::NotedText;
-use crate::mcp::tools::{ToolError, ToolResult, json, parse_arguments};
-use crate::write::{Call, CallEnd};
+use crate::slice::NotedText;
+use crate::tools::{ToolError, ToolResult, json, parse_arguments};
+use swarmletfs_record::write::{Call, CallEnd};
 
 const NAME: &str = "execute";
 /// Time limit of a command, by default.

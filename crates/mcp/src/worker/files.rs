@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::path::failed;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
-use crate::mcp::slice::{NotedText, joined_note};
-use crate::mcp::tools::{ToolError, ToolResult, json, parse_arguments};
-use crate::model::EntryKind;
-use crate::name::RelPath;
-use crate::text::count;
-use crate::write::{File, ViewEntry, from_io};
+use crate::slice::{NotedText, joined_note};
+use crate::tools::{ToolError, ToolResult, json, parse_arguments};
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::text::count;
+use swarmletfs_record::write::{File, ViewEntry, from_io};
 
 /// Default number of lines that are read.
 const LINES_DEFAULT: u64 = 2_000;
@@ -190,7 +190,7 @@ fn read_lines(
     offset: u64,
     limit: u64,
     is_canceled: &dyn Fn() -> bool,
-) -> Result<LineSlice, crate::error::Error> {
+) -> Result<LineSlice, swarmletfs_base::error::Error> {
     let mut slice = LineSlice { bytes: Vec::new(), skipped: 0, lines: 0, is_cut: false };
     let mut is_in_line = false;
     loop {
@@ -201,7 +201,7 @@ fn read_lines(
             return Ok(slice);
         }
         if is_canceled() {
-            return Err(crate::error::Error::Late);
+            return Err(swarmletfs_base::error::Error::Late);
         }
         let is_skipping = slice.skipped < offset;
         if !is_skipping && slice.lines >= limit {

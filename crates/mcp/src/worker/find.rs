@@ -15,12 +15,12 @@ use serde::Deserialize;
 
 use super::path::failed;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
-use crate::mcp::slice::{NotedText, joined_note};
-use crate::mcp::tools::{self, ToolError, ToolResult, non_empty, parse_arguments, path_or_root};
-use crate::model::EntryKind;
-use crate::name::{RelPath, printable};
-use crate::text::count;
-use crate::write::{Dir, File};
+use crate::slice::{NotedText, joined_note};
+use crate::tools::{self, ToolError, ToolResult, non_empty, parse_arguments, path_or_root};
+use swarmletfs_base::model::EntryKind;
+use swarmletfs_base::name::{RelPath, printable};
+use swarmletfs_base::text::count;
+use swarmletfs_record::write::{Dir, File};
 
 /// Largest list of paths or lines, in bytes.
 const FOUND_MAX: usize = 64 << 10;
@@ -101,7 +101,7 @@ fn walk(
     run: &ToolRun<'_>,
     base: &Dir,
     mut visit: impl FnMut(&RelPath, EntryKind),
-) -> Result<bool, crate::error::Error> {
+) -> Result<bool, swarmletfs_base::error::Error> {
     let begun = Instant::now();
     let mut rest = vec![RelPath::root()];
     while let Some(folder) = rest.pop() {

@@ -12,7 +12,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::mcp::tools::ToolError;
+use crate::tools::ToolError;
 
 /// The internal command that keeps a command; its argument is the text for sh -c. Its stdin is a
 /// socket, to which it writes the end of the command: the exit code, or the negative number of a

@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use super::session::WorkerSession;
-use crate::error::Error;
-use crate::mcp::slice::echo;
-use crate::mcp::tools::ToolError;
-use crate::name::RelPath;
+use crate::slice::echo;
+use crate::tools::ToolError;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::RelPath;
 
 impl WorkerSession {
     /// Parses a path. `..` is resolved by the names alone.

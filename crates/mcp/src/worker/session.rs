@@ -12,10 +12,12 @@ use serde_json::Value;
 
 use super::kept_command::BackgroundCommands;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
-use crate::mcp::slice::NotedText;
-use crate::mcp::tools::{ToolError, ToolResult, non_empty, parse_arguments};
-use crate::name::printable;
-use crate::write::{Call, CallEnd, Dir, Durability, During, Error, Finish, Store, Worker};
+use crate::slice::NotedText;
+use crate::tools::{ToolError, ToolResult, non_empty, parse_arguments};
+use swarmletfs_base::name::printable;
+use swarmletfs_record::write::{
+    Call, CallEnd, Dir, Durability, During, Error, Finish, Store, Worker,
+};
 
 /// Longest text of an argument that is recorded, in bytes.
 const RECORDED_MAX: usize = 64 << 10;
