@@ -3,6 +3,25 @@
 //! Options are documented where they are declared. The modules here hold no logic of the tree. They
 //! find a store, check a mountpoint, run a session, and turn a failure into a message and an exit
 //! code. `anyhow` is used only here; the library below has its own error types.
+//!
+//! # Modules
+//!
+//! The commands, and every message to a person. `serve` runs a mount, `discover` and
+//! `session_places` find stores, and `store_selection` opens them. `tree_commands` holds the
+//! commands that need no mount: `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`.
+//! `mount_helper` is the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor`
+//! finds problems, `validate` reports what of a store was not understood, and `probe` tries
+//! operations that may hang in another process. `run` runs a command as a worker: it makes the
+//! worker and its draft, has `sandbox` run the command, lets `draft` search for changes in a thread
+//! of its own, and finishes the worker. `hook` answers a hook of an agent program: it opens a store
+//! that is restricted to one transcript, and prints the `verdict` of `output`. `in_process` has
+//! what a program uses in its own process instead of a command; nothing of it prints.
+//!
+//! # Processes
+//!
+//! `mount` starts itself again as the serving process, which reports over a pipe when the mount
+//! answers. When a store directory is replaced, the serving process opens the new one and mounts it
+//! in place of the old. The old mount lives on for processes that have it open.
 
 mod apply;
 mod archive;

@@ -6,6 +6,14 @@
 //! tear.
 //!
 //! [`copy_sessions()`] keeps the sessions of programs that remove them after some time.
+//!
+//! # Modules
+//!
+//! Which workers `gc` removes. `candidates` reads the facts about all workers, `plan` applies the
+//! rules to them without I/O, and `removal` looks at each chosen worker again while it is locked;
+//! `archive` copies it first. `write/removal.rs` removes it: the tombstone first, then a rename to
+//! a temporary name, then the rest. One lock, that of `tombstones/`, excludes other removals; its
+//! holder completes what an earlier one left.
 
 mod archive;
 mod candidates;

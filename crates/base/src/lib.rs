@@ -16,6 +16,25 @@
 //! text             budgets, cleaning, and the format of times and counts
 //! failure_signs    words by which an output states a failure
 //! ```
+//!
+//! # Modules
+//!
+//! `model`: Plain values: Worker, Record, ToolCall, FileEdit, Outcome, Status. No I/O. `attempt`
+//! decides which later call resolves a failed one.
+//!
+//! `store`: Bytes beneath a root: stat, list, open, enter. `crates/base/src/store.rs` defines the
+//! `Store` trait; `disk` and `memory` implement it. `openat2` is the only module that opens a path,
+//! through `walk` where that call is missing. `SingleLinkStore` wraps a store for a single owner
+//! and hides files with several hard links. `inotify` reports changes, `noatime` opens directories
+//! without updating access times, and `acl` reads access control lists.
+//!
+//! `text`: Text primitives without knowledge of workers: `Budget` (bytes or tokens), shares of a
+//! budget, `clean` (control and invisible characters, escaped markers), unified diffs, times and
+//! counts.
+//!
+//! `failure_signs`: General signs of failure in a line, such as words, exit markers and source
+//! locations. `suspect` finds the line that shows a failure in the output of a command that is ok
+//! by the record. No sign is specific to a tool. `docs/EVIDENCE.md` has the measurements.
 
 pub mod cache;
 pub mod deadline;

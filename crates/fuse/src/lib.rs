@@ -5,6 +5,73 @@
 //! kernel. A panic in a request drops its reply, which the kernel receives as EIO. Requests that
 //! would change something fail with EROFS. They arrive only if root remounted the mount read-write;
 //! otherwise the kernel refuses them.
+//!
+//! # Modules
+//!
+//! Translates kernel requests into calls of `tree`. `service` holds the trees of a mount and the
+//! threads that answer about them; it is replaced as a whole when stores are attached or detached,
+//! so every request sees the old stores or the new ones. `owner_dirs` is what a mount for several
+//! owners has around their trees: it holds nothing of the stores, so the kernel's caches have
+//! nothing to give away. `session` mounts, `confine` drops privileges, `pool` answers slow
+//! requests, and `search_threads` answers searches. `guard` contains panics. `PassthroughFiles`
+//! lets the kernel read large files directly, and `watch` invalidates the kernel's caches.
+//!
+//! # Kernel caches
+//!
+//! The kernel trusts the names and attributes of a worker's own files and directories for a second,
+//! or for the TTL if the worker has finished. It still asks at every open of a file, so bytes are
+//! always current, and keeps its pages only if size and times are unchanged. An open of a file
+//! whose size was reported wrongly returns ESTALE, and the kernel looks the name up again.
+//!
+//! The kernel opens no directories (opendir answers ENOSYS), so a listing that it has costs no
+//! request. It keeps the entries as long as the directory's mtime is the same, and asks for that
+//! when the attributes have expired. Since other entries can come with the same mtime, within one
+//! tick of the clock or in a generated directory, `ListingTimes` remembers which mtimes the kernel
+//! may have, and reports one that is some nanoseconds later. The attributes of a finished worker's
+//! directories expire after a second, too, unless the kernel reports its changes. A position in a
+//! listing carries the version of that listing. A reader continues in that listing as long as
+//! `DirCache` has it, and otherwise in the current one, after the last entry that it was given and
+//! that is still there: of older listings a hash of each name is kept. With `--audit` the kernel
+//! asks at every open of a directory, and does the same otherwise.
+//!
+//! The kernel asks for attributes with each listing (READDIRPLUS). It gets them for the directories
+//! in a worker's own, for the first 2,000 workers of a list and groups of `by/` if the fingerprints
+//! of their workers are known, and, if the program that lists has looked up a file or a link before
+//! (`AttrReaders`), also for its files, and for workers and links to workers whose fingerprints are
+//! known. All other entries come without, so that a listing renders nothing and reads nothing that
+//! nobody asked for. The kernel counts a lookup of each entry all the same and gives it back later
+//! (FORGET), so the inode table counts it too.
+//!
+//! A program that goes through the workers in the order of their names, forward or backward, waits
+//! for one report after the other. `ReadAhead` follows such readers by their lookups. From the
+//! third worker in a row on, it has other threads prepare the next ones: their fingerprints, and
+//! those of their reports that the reader requested of the worker before.
+//!
+//! The first fingerprint of a finished worker adds an inotify watch to each directory before
+//! reading it. A change wakes a dedicated thread, which invalidates the kernel's caches for that
+//! worker, outside every lock and request. For one TTL after that, the worker is treated like an
+//! unfinished one and not watched. Where watching is impossible, everything holds except "at once".
+//!
+//! The metadata directory of an unfinished worker is watched too, with up to half of the available
+//! watches. Such a watch only makes the next check of that worker come sooner; nothing is trusted
+//! for longer because of it. Workers that existed before watching began are checked once more by
+//! the same thread, a few at a time, so that none has to wait for the next full scan. Between two
+//! full scans, that thread also lists the directory to find workers that came or went.
+//!
+//! # Passthrough
+//!
+//! The kernel reads files of 128 KiB and more by itself, without this process, if it supports FUSE
+//! passthrough. If not, the log says so once. The kernel opens the backing file with the reader's
+//! flags, without O_NOATIME. So it receives a descriptor of the file on a copy of the store's mount
+//! that keeps no access times, created in a namespace that ends at once. The first open of an inode
+//! chooses between pages and passthrough, and the choice holds until the last close.
+//!
+//! # Privileges
+//!
+//! After mounting, the serving threads give up everything except reading beneath the stores' roots
+//! and the cache directory (Landlock, where the kernel has it). A thread started earlier writes the
+//! cache; it receives only a key and bytes. The main thread keeps its privileges, because it must
+//! unmount. It reads nothing that a worker wrote.
 
 mod attr_readers;
 mod confine;

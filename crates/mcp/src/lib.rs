@@ -8,6 +8,17 @@
 //! `tools` defines the tools that read, `supervisor` those that write, `resources` the files by
 //! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in
 //! its sandbox; `stdio` and `http` are the transports.
+//!
+//! # Modules
+//!
+//! Translates agent requests into calls of `tree`, over stdin and stdout (`stdio`) or HTTP
+//! (`http`). `http/pending` bounds the connections that have not presented the token. `tools`
+//! groups the tools by topic, `resources` serves files, and `slice` cuts a file into parts.
+//! `supervisor` holds the tools that write; `elicitation` asks the person behind a client, by a
+//! request of the server or by an answer that requires input, as the protocol of the client has it.
+//! `worker` is a server of its own: `cli` runs it as the command of a `run`, so that its tools for
+//! files and commands work inside of the sandbox. `mcp` is a cargo feature, on by default. It is
+//! the only part that needs an async runtime, and its runtime threads never read a file.
 
 mod elicitation;
 mod http;

@@ -3,6 +3,54 @@
 //! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Record`]s. It is detected
 //! from the contents of the store. Input may be torn, half-written, from another version, or
 //! hostile. A format knows nothing of views: it reports a worker's owner but enforces nothing.
+//!
+//! # Modules
+//!
+//! A `Format` turns a store into workers. `swarmlet` reads the worker artifact store; its
+//! `registry` puts what a supervisor set in the place of what a worker in a sandbox says of itself.
+//! All other formats are transcripts: a program records a session in JSON, as lines, as a document
+//! or as a directory of events.
+//!
+//! `transcript` reads them. It builds a virtual directory out of each transcript and presents it as
+//! a `Store`, so that the layers above cannot tell the difference. A `TranscriptFormat` says only
+//! what differs between programs:
+//!
+//! - where transcripts lie (`locate`), and how they are recognized (`recognizes`)
+//! - what a record means: it decodes a record into `Turn`s, which are messages, calls and
+//!   results in neutral terms
+//! - what the records say about the session, and which changes of files a call records
+//!
+//! `builder` adds turns to an `index`, which holds the positions of texts but not the texts. To
+//! read a text, the record is decoded again (`with_turns`), so a turn depends on nothing but its
+//! record. `reader` feeds lines (`jsonl`) or the values of a document (`document`, which never
+//! holds a whole document) to the format, and `container` opens compressed files and directories of
+//! events as one file. `requests` collects the messages of the user, `thread` writes the
+//! conversation, and `edits` reads the changes of files. `docs/FORMATS.md` describes the formats
+//! and how to add one.
+//!
+//! `check` finds what was not understood: for every format from the record, and in `swarmlet` also
+//! in the files. `known` lists the formats with the tests that recognize them, and the places where
+//! their programs leave sessions. `probe` reads the beginning of a file once for all formats, and
+//! `walk` finds the files of a store within bounds.
+//!
+//! # Virtual directories
+//!
+//! `Format::enter` returns a worker's directory. For a transcript, that directory is virtual. The
+//! index holds facts from records: the position of each long text rather than the text itself,
+//! apart from messages that wait in a queue. A memory cache holds the facts and continues from them
+//! when the transcript grows. The virtual directory answers stat, list and open from the facts.
+//!
+//! The cache directory keeps the facts for the next start. Their key is the path, inode number,
+//! size, times, a hash of both ends of what was read, and `CACHE_FORMAT`. `Store::sources` names
+//! the files that a virtual directory is made from, so a scan for changes builds nothing. Workers
+//! inside sessions are found by a background thread. A serving thread starts it, so it has no more
+//! privileges than those threads.
+//!
+//! # Torn input
+//!
+//! Programs rewrite metadata in place. If metadata is not valid JSON, the last good record stays in
+//! place, with a flaw that every generated file shows. A record and the outputs that it names are
+//! read between two fingerprints. If these differ, both are read again.
 
 mod bounded;
 mod check;

@@ -343,7 +343,7 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if another process holds the lock for long; see [`wait_for_lock`].
+    /// `EBUSY` if another process holds the lock for long; see `wait_for_lock`.
     pub fn lock(&self) -> Result<Lock> {
         wait_for_lock(|| self.try_lock())
     }

@@ -89,7 +89,7 @@ pub struct Excerpt {
     pub hidden: usize,
 }
 
-/// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
+/// Returns the excerpt of `file` in at most `share` bytes, or `NOTE_ROOM` more if it has no note.
 ///
 /// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them.
 ///

@@ -43,7 +43,7 @@ impl FileUse {
     }
 }
 
-/// Returns the files of a record, sorted by path. Beyond [`FILES_MAX`], files that were only read
+/// Returns the files of a record, sorted by path. Beyond `FILES_MAX`, files that were only read
 /// are dropped first.
 pub fn file_uses(record: &Record) -> Vec<FileUse> {
     let cwd = record.worker.cwd.as_deref().map(|cwd| absolute(cwd, None));

@@ -8,7 +8,7 @@
 //!   [`crate::analysis::root_cause::cause()`] for each.
 //! - [`swarmletfs_base::text::shares`] allocates the budget to the outputs.
 //! - [`crate::analysis::excerpt`] selects the lines of one output.
-//! - [`frame`] adds the header, the section lines and the list of omitted outputs, with [`notes`].
+//! - `frame` adds the header, the section lines and the list of omitted outputs, with `notes`.
 
 mod admit;
 mod content;

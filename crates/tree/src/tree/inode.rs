@@ -22,7 +22,7 @@ pub const ROOT: Ino = 1;
 /// The bit that no inode number has, so that none is negative where it is read as a signed number.
 const SIGN_BIT: Ino = 1 << 63;
 
-/// The inode numbers that a tree may give: those whose upper bits, below [`SIGN_BIT`], are the
+/// The inode numbers that a tree may give: those whose upper bits, below `SIGN_BIT`, are the
 /// number of the tree. The trees of one mount have different numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InoRange {
