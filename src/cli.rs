@@ -10,12 +10,13 @@
 //! `session_places` find stores, and `store_selection` opens them. `tree_commands` holds the
 //! commands that need no mount: `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`.
 //! `mount_helper` is the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor`
-//! finds problems, `validate` reports what of a store was not understood, and `probe` tries
-//! operations that may hang in another process. `run` runs a command as a worker: it makes the
-//! worker and its draft, has `sandbox` run the command, lets `draft` search for changes in a thread
-//! of its own, and finishes the worker. `hook` answers a hook of an agent program: it opens a store
-//! that is restricted to one transcript, and prints the `verdict` of `output`. `in_process` has
-//! what a program uses in its own process instead of a command; nothing of it prints.
+//! finds problems, `validate` reports the parts of a store that were not understood, and `probe`
+//! tries operations that may hang in another process. `run` runs a command as a worker: it makes
+//! the worker and its draft, has `sandbox` run the command, lets `draft` search for changes in a
+//! thread of its own, and finishes the worker. `hook` answers a hook of an agent program: it opens
+//! a store that is restricted to one transcript, and prints the `verdict` of `output`. `in_process`
+//! has the functions that a program calls in its own process instead of a command; none of them
+//! prints.
 //!
 //! # Processes
 //!

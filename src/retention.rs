@@ -1,4 +1,4 @@
-//! Which workers of a store are removed, and their removal.
+//! Selects workers of a store to remove, and removes them.
 //!
 //! [`Plan::new`] applies [`Rules`] to all workers: it lists those to remove, the oldest first, and
 //! the reasons to keep others. [`Remover`] looks at a worker again while it is locked, so that one
@@ -12,8 +12,8 @@
 //! Which workers `gc` removes. `candidates` reads the facts about all workers, `plan` applies the
 //! rules to them without I/O, and `removal` looks at each chosen worker again while it is locked;
 //! `archive` copies it first. `write/removal.rs` removes it: the tombstone first, then a rename to
-//! a temporary name, then the rest. One lock, that of `tombstones/`, excludes other removals; its
-//! holder completes what an earlier one left.
+//! a temporary name, then the rest. The lock of `tombstones/` excludes other removals; its
+//! holder completes an interrupted one.
 
 mod archive;
 mod candidates;

@@ -1,4 +1,5 @@
-//! `swarmletfs apply`: applies what a worker changed to the workspace, after a person has seen it.
+//! `swarmletfs apply`: applies the changes of a worker to the workspace, after a person has seen
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,7 +24,6 @@ use crate::text::{count, left_out_as_ignored};
 use crate::trace::swarmlet::CHANGES;
 use crate::write::Store;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Shows the diff, asks, and applies it: all or nothing. Each file of the workspace must be as the \
 worker found it; one that is as the worker left it is skipped. Otherwise nothing is applied, and \
@@ -204,7 +204,6 @@ fn ask(
     Ok(prompt.confirm(&question)?.then(|| files.collect()))
 }
 
-/// Asks whether to go on without the files that have conflicts.
 fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<bool> {
     let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
     for conflict in &checked.conflicts {
@@ -214,13 +213,12 @@ fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<
     prompt.confirm(&format!("Skip {conflicts} and go on?"))
 }
 
-/// The remedy for conflicts of `apply`.
 const CURE: &str = "try --merge, or only the other paths: name them, or use --interactive";
 
-/// The same, if nothing could be merged.
+/// The remedy for conflicts of `apply --merge`.
 const MERGE_CURE: &str = "try only the other paths: name them, or use --interactive";
 
-/// Says where the worker's versions of the files are.
+/// Prints where the worker's versions of the files are.
 fn show_place(store: &Store, approval: &Approval<'_>) {
     let worker = Path::new("workers").join(approval.id().as_os_str());
     let folder = store.root().path().join(worker).join(CHANGES);
@@ -303,7 +301,7 @@ fn choose(
                 "n" => {}
                 "a" => for_the_rest = Some(true),
                 "d" => for_the_rest = Some(false),
-                // The end of the input, too: nobody answers any more.
+                // At the end of the input, too, nobody answers any longer.
                 "q" | "" => return Ok(None),
                 _ => {
                     print_message(CHOICES);
@@ -319,7 +317,6 @@ fn choose(
     Ok(Some(accepted).filter(|accepted| !accepted.is_empty()))
 }
 
-/// The answers about one change.
 const CHOICES: &str = "y: apply this change; n: do not; a: apply this and all others; d: apply \
                        neither this nor the others; q: apply nothing at all";
 

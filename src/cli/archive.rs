@@ -21,7 +21,6 @@ use crate::text::count;
 use crate::trace::KnownFormat;
 use crate::trace::known::{Detected, FORMATS, SessionFiles, detect};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 SOURCE is a program's folder, such as ~/.claude or ~/.codex, or a part of it with sessions. Only \
 the folders of its sessions are copied, never its settings. DEST can be mounted as SOURCE could.
@@ -98,7 +97,6 @@ pub(super) fn run(arguments: &ArchiveArgs) -> anyhow::Result<ExitCode> {
     Ok(if all_read { code } else { exit::failure() })
 }
 
-/// Returns the format of the sessions in a folder.
 fn detected(source: &Path) -> anyhow::Result<&'static KnownFormat> {
     let shown = display_path(source);
     let store = Disk::open(source).with_context(|| format!("cannot open {shown}"))?;
@@ -143,7 +141,7 @@ fn report_problems(copied: &CopiedSessions) {
     name_paths("could not be copied", &copied.unreadable);
 }
 
-/// Prints a line for each path, and the number of those that are not named.
+/// Prints a line for each path, and the number of the paths that are not named.
 fn name_paths(what: &str, list: &PathList) {
     for path in &list.paths {
         print_message(&format!("{} {what}", path.display()));

@@ -10,7 +10,6 @@ use super::control::{StoreChange, send};
 use super::progress::ProgressLine;
 use super::quiet::QuietArg;
 
-/// Help after the options of `attach`.
 pub(super) const ATTACH_HELP: &str = "\
 The mount stays: readers see the old workers or the old and the new ones, and what is open stays
 open. Worker ids do not change; if a new worker has the id of another, its name gets a number, such
@@ -20,7 +19,6 @@ Examples:
   swarmletfs attach ~/swarm /data/run-8
   swarmletfs detach ~/swarm /data/run-7";
 
-/// Help after the options of `detach`.
 pub(super) const DETACH_HELP: &str = "\
 The mount stays: readers see the workers of all stores or of the remaining ones, and what is open
 stays open. The last store of a mount cannot be detached.
@@ -43,12 +41,10 @@ pub(super) struct AttachArgs {
     quiet: QuietArg,
 }
 
-/// Adds a store to a mount.
 pub(super) fn attach(arguments: &AttachArgs) -> anyhow::Result<ExitCode> {
     send_change(arguments, StoreChange::Attach)
 }
 
-/// Removes a store from a mount.
 pub(super) fn detach(arguments: &AttachArgs) -> anyhow::Result<ExitCode> {
     send_change(arguments, StoreChange::Detach)
 }

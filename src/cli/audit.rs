@@ -22,7 +22,6 @@ use crate::deadline::Deadline;
 use crate::store::Disk;
 use crate::text::count;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 One line per change, oldest first: the time, the user, the process, the action, the worker, the \
 written files with their sizes, and the error of a change that failed. With --json, each line is \
@@ -87,11 +86,6 @@ fn close(mut out: io::BufWriter<PagedStdout>, printed: io::Result<()>) -> io::Re
     out.get_mut().close(printed)
 }
 
-/// Prints the log.
-///
-/// # Errors
-///
-/// A store or its log cannot be read.
 pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let mut stores = arguments.stores.clone();
     store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
@@ -130,11 +124,6 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     Ok(exit::from_write(close(out, printed)))
 }
 
-/// Prints the log of reads of a store.
-///
-/// # Errors
-///
-/// It cannot be read.
 fn print_reads(
     out: &mut impl Write,
     store: &Path,
@@ -155,11 +144,6 @@ fn print_reads(
     Ok(printed)
 }
 
-/// Prints the numbers of both logs of a store.
-///
-/// # Errors
-///
-/// The store or a log cannot be read.
 fn print_stats(
     out: &mut impl Write,
     store: &Path,
@@ -204,7 +188,7 @@ fn note_skips(log: &str, store: &Path, skipped: &AuditSkips) {
     }
 }
 
-/// Returns the text about what was left out; `None` if that is nothing.
+/// Returns the text about the skipped entries; `None` if there are none.
 fn describe_skips(skipped: &AuditSkips) -> Option<String> {
     let no_entry = if skipped.lines == 1 { "is not an entry" } else { "are not entries" };
     let parts: Vec<String> = [
@@ -223,7 +207,6 @@ fn json_line(entry: &AuditEntry) -> String {
     serde_json::to_string(entry).unwrap_or_default()
 }
 
-/// Returns an entry as a line for people.
 fn text_line(entry: &AuditEntry) -> String {
     let role = entry.role.as_deref().map_or(String::new(), |role| format!(" ({role})"));
     let mut line = format!(

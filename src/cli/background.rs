@@ -96,10 +96,6 @@ fn end(child: &mut Child, mountpoint: &Path) {
 }
 
 /// Runs the child: mounts, reports, and serves.
-///
-/// # Errors
-///
-/// Fails if mounting or serving fails.
 pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     mount_and_serve(mountpoint).inspect_err(|error| {
         // After readiness, stdout and stderr are /dev/null.
@@ -121,14 +117,12 @@ fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     })
 }
 
-/// Reads the options that the parent writes to stdin.
 fn read_options() -> anyhow::Result<MountOptions> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes).context("cannot read the options of the mount")?;
     postcard::from_bytes(&bytes).context("cannot decode the options of the mount")
 }
 
-/// Writes a mark and a text to stdout for the waiting parent.
 pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     let mut bytes = vec![mark];
     bytes.extend_from_slice(text);

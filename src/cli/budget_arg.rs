@@ -16,7 +16,6 @@ pub(super) fn parse(text: &str) -> Result<Budget, String> {
     Budget::parse(text).inspect(|budget| budget.prepare())
 }
 
-/// Prepares the budgets in the names of generated files.
 pub(super) fn prepare_names(paths: &[impl AsRef<[u8]>]) {
     for path in paths {
         let name = path.as_ref().rsplit(|byte| *byte == b'/').next().map(Name::new);

@@ -17,10 +17,8 @@ use super::terminal::display_path;
 use crate::cache::DiskCache;
 use crate::path_bytes;
 
-/// Maximum size of the cache in bytes.
 pub(super) const CACHE_LIMIT: u64 = 512 << 20;
 pub(super) const INDEX_LIMIT: u64 = 4 << 30;
-/// Name of the index directory inside the cache directory.
 pub(super) const INDEX: &str = "index";
 
 /// Options for what is kept between runs.
@@ -44,7 +42,6 @@ pub(super) struct CacheArgs {
     pub(super) no_index: bool,
 }
 
-/// Name of this program's directory inside the user's cache directory.
 const FOLDER: &str = "swarmletfs";
 
 /// Opens the default cache directory, creating it if needed.
@@ -69,8 +66,8 @@ pub(super) fn open_to_read(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     is_outside.then(|| DiskCache::open_to_read(&folder_path).ok().map(Arc::new)).flatten()
 }
 
-/// Opens the index directory: the one given by `--index`, or the default one inside that of
-/// `cache`. Returns `None` without either, and with `--no-index`.
+/// Opens the index directory: the one given by `--index`, or the default one inside the directory
+/// of `cache`. Returns `None` without either, and with `--no-index`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `swarmletfs changes`: shows what a worker changed in its view of a workspace.
+//! `swarmletfs changes`: shows the changes of a worker in its view of a workspace.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,6 @@ use crate::text::diff_text;
 use crate::text::{count, left_out_as_ignored};
 use crate::write::Store;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Prints workers/WORKER/changes.diff of the tree: a diff that `git apply` and `patch -p1` accept. On \
 a terminal it is colored and shown in $SWARMLETFS_PAGER, $GIT_PAGER, $PAGER or less, and control \
@@ -65,18 +64,13 @@ pub(super) struct ChangesArgs {
     write: WriteArgs,
 }
 
-/// Shows the changes.
-///
-/// # Errors
-///
-/// The worker cannot be found, or its changes cannot be read or printed.
 pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     arguments.write.with_store(|store| show(store, arguments))
 }
 
 fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     let approval = open(store, &arguments.worker)?;
-    // What can be shown does not depend on it, so an error is a message.
+    // The changes can be shown without it, so an error is only a message.
     match approval.recover() {
         Ok(recovered) => recovered.iter().for_each(|command| print_message(&command.to_string())),
         Err(error) => print_message(&error.to_string()),
@@ -129,7 +123,7 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     arguments.diff.show(&shown)
 }
 
-/// The content of changes.json, and what `apply` leaves out of it.
+/// The content of changes.json, and the changes that `apply` leaves out.
 #[derive(Serialize)]
 struct ShownChanges<'a> {
     #[serde(flatten)]
@@ -138,7 +132,6 @@ struct ShownChanges<'a> {
     left_out: Vec<LeftOutChange<'a>>,
 }
 
-/// A change that `apply` leaves out.
 #[derive(Serialize)]
 struct LeftOutChange<'a> {
     #[serde(flatten)]
@@ -152,11 +145,11 @@ impl LeftOutChange<'_> {
     }
 }
 
-/// Fails if one of `paths` has no changes because it is ignored.
+/// Rejects paths that have no changes because they are ignored.
 ///
 /// # Errors
 ///
-/// That is so: a usage error.
+/// Fails with a usage error if one of `paths` is ignored.
 pub(super) fn refuse_ignored(
     approval: &Approval<'_>,
     changes: &WorkspaceChanges,
@@ -172,11 +165,6 @@ pub(super) fn refuse_ignored(
     Err(UsageError(message).into())
 }
 
-/// Opens the changes of a worker.
-///
-/// # Errors
-///
-/// There is no such worker.
 pub(super) fn open<'a>(store: &'a Store, worker: &OsString) -> anyhow::Result<Approval<'a>> {
     Approval::open(store, worker.as_bytes()).map_err(into_cli_error)
 }
@@ -197,11 +185,6 @@ pub(super) fn parse_paths(
 /// The file with the diff of a worker's changes in the largest budget, so that hardly any is cut.
 pub(super) const WHOLE: &str = "changes.64M.diff";
 
-/// Returns the diff of all changes of a worker from its file `name`; empty if no diff can show one.
-///
-/// # Errors
-///
-/// The store cannot be read.
 pub(super) fn diff(store: &Store, approval: &Approval<'_>, name: &str) -> anyhow::Result<Vec<u8>> {
     read_diff(store, approval.id(), name)
 }
@@ -224,7 +207,6 @@ fn names(changes: &WorkspaceChanges) -> String {
     changes.files.iter().map(line).collect()
 }
 
-/// Returns the changed lines of each file, and their sums.
 fn stat(changes: &WorkspaceChanges) -> String {
     let names: Vec<String> = names(changes).lines().map(str::to_owned).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);

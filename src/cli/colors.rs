@@ -10,19 +10,12 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
 
-/// A folder in a listing.
 pub(super) const FOLDER: Style = AnsiColor::Blue.on_default().bold();
-/// A link in a listing.
 pub(super) const LINK: Style = AnsiColor::Cyan.on_default().bold();
-/// A worker that failed.
 pub(super) const FAILED: Style = AnsiColor::Red.on_default();
-/// The path of a file in front of its lines.
 pub(super) const PATH: Style = AnsiColor::Magenta.on_default();
-/// The number of a line.
 pub(super) const NUMBER: Style = AnsiColor::Green.on_default();
-/// The characters between path, number and text.
 pub(super) const SEPARATOR: Style = AnsiColor::Cyan.on_default();
-/// The part of a line that matches.
 pub(super) const MATCH: Style = AnsiColor::Red.on_default().bold();
 
 /// The option that turns colors on and off.
@@ -43,7 +36,6 @@ enum ColorArg {
 }
 
 impl ColorArgs {
-    /// Returns true if stdout gets colors.
     pub(super) fn are_on(self) -> bool {
         match self.color {
             ColorArg::Always => true,
@@ -53,7 +45,6 @@ impl ColorArgs {
     }
 }
 
-/// Returns a text in a style.
 pub(super) fn painted(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }

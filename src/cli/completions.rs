@@ -19,13 +19,10 @@ use super::terminal::display_path;
 use super::{mount_helper, pager};
 use shell::Shell;
 
-/// Name of the program in scripts and pages.
 const PROGRAM: &str = "swarmletfs";
 
-/// Variable that names the shell of a line to complete.
 const VARIABLE: &str = "SWARMLETFS_COMPLETE";
 
-/// Help text of `completions` after the options.
 pub(super) const COMPLETIONS_HELP: &str = "\
 Prints a script that completes commands, options and their values. It also completes workers, \
 runs, paths of the tree and mountpoints, from the store that the command would read, within 300 ms \
@@ -38,7 +35,6 @@ Examples:
 
 Exit code: 0 if the script was printed, 1 if not, 2 for a usage error.";
 
-/// Help text of `man` after the options.
 pub(super) const MAN_HELP: &str = "\
 Writes a page for each command into DIR, which is made if it is missing: swarmletfs.1, \
 swarmletfs-mount.1, and so on, and mount.swarmletfs.8 about /etc/fstab. Without DIR, prints the \
@@ -66,11 +62,6 @@ pub(super) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// Prints the script of a shell.
-///
-/// # Errors
-///
-/// Stdout cannot be written.
 pub(super) fn run(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     arguments.shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;

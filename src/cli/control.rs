@@ -1,7 +1,7 @@
 //! The socket through which `attach` and `detach` reach the process that serves a mount.
 //!
 //! It is outside of the mount, in a directory of the serving user alone: a program that can only
-//! read the mount must not be able to choose what it shows. The name is the device number of the
+//! read the mount must not be able to choose its stores. The name is the device number of the
 //! mount. Both sides send one message and close: the client a [`StoreChange`], the server its
 //! result.
 
@@ -27,16 +27,14 @@ const MESSAGE_MAX: u64 = 1 << 20;
 /// Time that a client may take to send its request: others wait meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A change of the stores of a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum StoreChange {
-    /// Shows this store, an absolute path, too.
+    /// Shows this store, too. The path is absolute.
     Attach(#[serde(with = "path_bytes")] PathBuf),
-    /// Shows this store no longer.
     Detach(#[serde(with = "path_bytes")] PathBuf),
 }
 
-/// Reply of the server: what it did, or why it did nothing; one sentence.
+/// Reply of the server in one sentence: its change, or the reason why it changed nothing.
 type ChangeReply = Result<String, String>;
 
 /// The socket of a mount. Dropping it removes its file.
@@ -70,7 +68,7 @@ impl ControlSocket {
         Ok(socket)
     }
 
-    /// Names the socket after another device, since another mount took the place of the first.
+    /// Names the socket after another device when another mount takes the place of the first.
     pub(super) fn rename(&mut self, device: &str) -> io::Result<()> {
         let path = self.path.with_file_name(file_name(device));
         std::fs::rename(&self.path, &path)?;
@@ -87,7 +85,6 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Answers one client.
 fn answer(
     mut client: &UnixStream,
     handle: &dyn Fn(StoreChange) -> anyhow::Result<String>,
@@ -108,14 +105,13 @@ fn answer(
     client.write_all(&postcard::to_stdvec(&reply).map_err(io::Error::other)?)
 }
 
-/// Reads one message to its end.
 fn receive<T: for<'de> Deserialize<'de>>(client: &UnixStream) -> io::Result<T> {
     let mut bytes = Vec::new();
     client.take(MESSAGE_MAX).read_to_end(&mut bytes)?;
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Sends `change` to the process that serves the mount at `mountpoint`, and returns what it did.
+/// Sends `change` to the process that serves the mount at `mountpoint`, and returns its reply.
 ///
 /// # Errors
 ///

@@ -68,7 +68,6 @@ pub(super) fn parse(
     Ok(options)
 }
 
-/// Returns the options of `command` in `typed` as arguments.
 fn long_options(command: &Command, typed: &ArgMatches) -> Vec<OsString> {
     let mut arguments = Vec::new();
     for option in command.get_arguments() {

@@ -16,20 +16,16 @@ use super::terminal::escape_controls;
 
 const DEVICE: &str = "/dev/fuse";
 
-/// Options with which a container must be started.
 const CONTAINER: &str = "a container needs `--device /dev/fuse --cap-add SYS_ADMIN`";
 
-/// Ways to read the tree if it cannot be mounted.
 const WITHOUT_MOUNT: &str = if cfg!(feature = "mcp") {
     "without a mount, `swarmletfs ls` and `swarmletfs mcp` read the same tree"
 } else {
     "without a mount, `swarmletfs ls` reads the same tree"
 };
 
-/// A problem and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diagnosis {
-    /// The problem.
     pub(super) message: String,
     /// The remedy, with commands in backticks; `None` if it is unknown.
     pub(super) remedy: Option<String>,
@@ -40,7 +36,6 @@ impl Diagnosis {
         Diagnosis { message: message.into(), remedy: Some(remedy.into()) }
     }
 
-    /// Adds the ways to read the tree without a mount to the remedy.
     pub(super) fn or_without_mount(self) -> Diagnosis {
         let remedy = match self.remedy {
             Some(remedy) => format!("{remedy}; {WITHOUT_MOUNT}"),
@@ -81,7 +76,8 @@ pub(super) fn check_fuse() -> Result<(), Diagnosis> {
     }
 }
 
-/// Containers hide a device by mounting `/dev/null` over it, which opens like any other.
+/// Returns true for the device of FUSE. Containers hide it by mounting `/dev/null` over it, which
+/// opens like any other device.
 fn is_fuse(device: &OwnedFd) -> bool {
     rustix::fs::fstat(device).is_ok_and(|stat| stat.st_rdev == rustix::fs::makedev(10, 229))
 }
@@ -106,7 +102,6 @@ fn diagnose_device(errno: Errno) -> Diagnosis {
     }
 }
 
-/// Diagnoses a failed mount.
 pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
     let text = escape_controls(error.to_string().trim());
     let has_fusermount = find_fusermount().is_some();

@@ -12,7 +12,6 @@ use super::terminal::print_message;
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::write::Store;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Removes what the worker wrote in its view of the workspace. Its changes cannot be applied any \
 more. The record of the worker stays, with its changes as `swarmletfs changes` shows them, and changes \

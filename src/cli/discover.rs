@@ -2,7 +2,7 @@
 //!
 //! The order is: paths on the command line, `$SWARMLET_STORE`, `$SWARMLET_DATA_PATH`, the nearest
 //! store from the current directory upwards, the known paths, and the sessions of all programs
-//! together. An explicit path is taken without a check: opening it reports what is wrong. A
+//! together. An explicit path is taken without a check: opening it reports any problem. A
 //! discovered store of workers must look like one, or be prepared for recording, and must be the
 //! only one at its level.
 
@@ -22,7 +22,6 @@ const STORE_VARIABLES: [&str; 2] = ["SWARMLET_STORE", "SWARMLET_DATA_PATH"];
 /// Conventional paths of a store, searched last before the sessions of programs.
 const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
 
-/// A store to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChosenStore {
     /// Absolute path.
@@ -31,7 +30,6 @@ pub(super) struct ChosenStore {
     pub(super) why: String,
 }
 
-/// The stores to use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChosenStores {
     /// At least one.
@@ -46,19 +44,15 @@ pub(super) struct ChosenStores {
 
 /// The inputs of discovery; tests replace them.
 pub(super) struct Environment<'a> {
-    /// Values of [`STORE_VARIABLES`].
     pub(super) variables: [Option<OsString>; 2],
-    /// Current directory.
     pub(super) current: &'a Path,
     /// Conventional store paths; [`KNOWN_PATHS`] in production.
     pub(super) known: &'a [&'a str],
     /// Places where programs leave sessions that can be read.
     pub(super) places: Vec<SessionPlace>,
-    /// Returns true if a directory looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
     /// Returns true for a directory inside a mount of this program, which is never a store.
     pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
-    /// Returns true if a place holds sessions.
     pub(super) has_sessions: &'a dyn Fn(&SessionPlace) -> bool,
 }
 
@@ -87,13 +81,12 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// Returns true if a place holds sessions that can be read.
 pub(super) fn has_sessions(place: &SessionPlace) -> bool {
     place.format.is_some_and(|format| holds_workers(&place.path, format))
 }
 
-/// Chooses the stores. `options` are those of `--store` and `-o store=`; each of `operands` is a
-/// STORE.
+/// Chooses the stores. `options` are the values of `--store` and `-o store=`; each of `operands` is
+/// a STORE.
 ///
 /// # Errors
 ///
@@ -153,8 +146,8 @@ pub(super) fn choose(
     }
 }
 
-/// Returns the places that hold sessions. Of two places one of which contains the other, only the
-/// outer one is used.
+/// Returns the places that hold sessions. If one place contains another, only the outer one is
+/// used.
 fn session_stores(environment: &Environment<'_>) -> Vec<ChosenStore> {
     let mut found: Vec<&SessionPlace> = Vec::new();
     for place in environment.places.iter().filter(|place| (environment.has_sessions)(place)) {
@@ -171,7 +164,6 @@ fn session_stores(environment: &Environment<'_>) -> Vec<ChosenStore> {
 }
 
 impl ChosenStores {
-    /// Returns stores that the user named.
     fn named<'p>(
         environment: &Environment<'_>,
         paths: impl IntoIterator<Item = &'p Path>,
@@ -186,13 +178,12 @@ impl ChosenStores {
         }
     }
 
-    /// Returns the reason for the choice of `store`, one of these.
+    /// Returns the reason for the choice of `store`, which is one of these.
     pub(super) fn reason(&self, store: &ChosenStore) -> String {
         let fallback = if self.are_sessions { ", as no other store was found" } else { "" };
         format!("{}{fallback}{}", store.why, self.skipped)
     }
 
-    /// Returns the messages that name the stores and the reasons for their choice.
     pub(super) fn messages(&self) -> Vec<String> {
         match self.stores.as_slice() {
             [_, _, ..] if self.are_sessions => {

@@ -39,7 +39,6 @@ use finding::{Finding, Level};
 /// Version of the JSON schema; additions do not change it.
 const SCHEMA_VERSION: u32 = 2;
 
-/// The complete report.
 #[derive(Serialize)]
 struct DoctorReport {
     version: u32,

@@ -9,10 +9,8 @@ use std::process::ExitCode;
 
 use super::terminal::{escape_controls, print_message};
 
-/// Exit code of a failure.
 const FAILED: u8 = 1;
 
-/// Exit code of a usage error.
 const USAGE: u8 = 2;
 
 /// Exit code of a failure in a command that exits with 1 for "no match" or "differs".
@@ -21,8 +19,8 @@ const TROUBLE: u8 = 2;
 /// Exit code if time ran out before the event occurred or the answer was complete.
 const TIMED_OUT: u8 = 3;
 
-/// Exit code of `record` if it failed itself, as timeout(1) and env(1) have it: the others are
-/// those of the command.
+/// Exit code of `record` if it failed itself, as in timeout(1) and env(1). All other codes are the
+/// exit codes of the command.
 pub(super) const NOT_RECORDED: u8 = 125;
 
 /// A mistake on the command line; the text is a complete message.
@@ -30,7 +28,6 @@ pub(super) const NOT_RECORDED: u8 = 125;
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);
 
-/// Prints the error, if any, and returns the exit code.
 pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
@@ -44,7 +41,6 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Returns the exit code of a failure that was printed.
 pub(super) fn failure() -> ExitCode {
     ExitCode::from(FAILED)
 }
@@ -57,18 +53,16 @@ pub(super) fn report_as_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Returns the exit code of a failure in a command that exits with 1 for "no match" or "differs".
 pub(super) fn trouble() -> ExitCode {
     ExitCode::from(TROUBLE)
 }
 
-/// Returns success for success, and otherwise the code of a failure, which no program that runs a
-/// hook takes for a veto.
+/// Returns success unchanged, and turns any other code into the code of a failure, which programs
+/// that run a hook do not take for a veto.
 pub(super) fn not_blocking(code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { code } else { ExitCode::from(FAILED) }
 }
 
-/// Returns the exit code of `record` if the command cannot be recorded.
 pub(super) fn not_recorded() -> ExitCode {
     ExitCode::from(NOT_RECORDED)
 }
@@ -78,7 +72,6 @@ pub(super) fn before_command(code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { code } else { not_recorded() }
 }
 
-/// Returns the exit code of a command that ran out of time.
 pub(super) fn timed_out() -> ExitCode {
     ExitCode::from(TIMED_OUT)
 }
@@ -88,7 +81,6 @@ pub(super) fn from_write(result: io::Result<()>) -> ExitCode {
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
 }
 
-/// Prints clap's parse error, help or version, and returns the exit code.
 pub(super) fn report_parse_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return from_write(error.print());

@@ -13,7 +13,6 @@ use crate::render::Renderer;
 use crate::render::expand::{ExpandError, InputFormat};
 use crate::text::budget::Budget;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Reads a text from stdin and writes it to stdout. After each marker, \
 `[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, it inserts an empty line and the evidence \
@@ -42,7 +41,7 @@ counted on stderr.";
 
 /// Arguments of `expand`.
 #[derive(Debug, Args)]
-// `--format` is that of the text here.
+// `--format` is the format of the text here.
 #[command(mut_arg("store_format", |arg| arg.long("store-format")))]
 pub(super) struct ExpandArgs {
     /// Format of the input

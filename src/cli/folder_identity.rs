@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use super::mountinfo::{FsPath, MountTable};
 use super::probe;
 
-/// A directory with its ancestors.
 #[derive(Debug, Clone)]
 pub(super) struct FolderIdentity {
     /// Absolute and resolved.
     pub(super) path: PathBuf,
-    /// Device and inode numbers of the directory and all its ancestors.
     ancestor_ids: Vec<(u64, u64)>,
     fs_path: Option<FsPath>,
 }
@@ -46,7 +44,7 @@ impl FolderIdentity {
     ///
     /// # Errors
     ///
-    /// Fails for the reasons of [`FolderIdentity::resolve`], but for those that are missing.
+    /// Fails for the reasons of [`FolderIdentity::resolve`], except that `path` may be missing.
     pub(super) fn resolve_nearest(path: &Path, mounts: &MountTable) -> io::Result<FolderIdentity> {
         let resolved = path.ancestors().find_map(|at| match FolderIdentity::resolve(at, mounts) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -55,7 +53,6 @@ impl FolderIdentity {
         resolved.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
     }
 
-    /// Returns true if both are one directory.
     pub(super) fn is_same_folder(&self, other: &FolderIdentity) -> bool {
         self.is_within(other) && other.is_within(self)
     }

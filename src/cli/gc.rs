@@ -27,7 +27,6 @@ use crate::retention::{AgeLimit, Archive, Candidate, Plan, Remover, Rules, SizeL
 use crate::text::{age, count};
 use crate::write::{Removed, Store};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Lists the workers that the rules choose, the oldest first, with sizes and reasons. Only --yes \
 removes them. At least one of --older-than, --max-size and --max-workers is needed.
@@ -112,7 +111,6 @@ fn parse_size_limit(text: &str) -> Result<SizeLimit, String> {
     Ok(SizeLimit { text: text.to_owned(), bytes: parse_size(text)? })
 }
 
-/// The list of `--json`.
 #[derive(Serialize)]
 struct GcReport {
     removes: bool,

@@ -26,7 +26,6 @@ use crate::trace::known::CLAUDE_CODE;
 use crate::trace::{ReportedEnd, ended_task};
 use crate::view::{Filter, View};
 
-/// Help text of the hook of Claude Code.
 const CLAUDE_CODE_HELP: &str = "\
 Put this into .claude/settings.json of a project, or into ~/.claude/settings.json:
 
@@ -48,12 +47,9 @@ The command reads the hook's JSON from stdin. For every other event, for input t
 understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
 on the command line.";
 
-/// Maximum size of the input, in bytes.
 const INPUT_MAX: u64 = 1 << 20;
-/// Maximum length of a subagent's id, in bytes.
 const ID_MAX: usize = 64;
 
-/// Help text after the commands.
 pub(super) const HELP: &str = "\
 Example:
   swarmletfs hook claude-code < event.json";
@@ -74,7 +70,6 @@ pub(super) struct HookArgs {
     max_time: Duration,
 }
 
-/// Answers the hook on stdin, or prints nothing.
 pub(super) fn run(command: &HookCommand) -> ExitCode {
     let HookCommand::ClaudeCode(HookArgs { max_time }) = command;
     let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
@@ -86,7 +81,7 @@ pub(super) fn run(command: &HookCommand) -> ExitCode {
             let _ = sender.send(answer);
         }
     });
-    // The thread is not joined: the end of the process ends it, whatever it waits for.
+    // The thread is not joined: the end of the process ends it, even while it waits.
     if thread.is_ok()
         && let Ok(answer) = receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
         // An answer that is there already is received after the end, too.
@@ -111,11 +106,10 @@ fn read_input() -> Option<Vec<u8>> {
     Some(input)
 }
 
-/// The part of a hook's input that is read.
+/// The fields of a hook's input that this program reads.
 #[derive(Debug, Deserialize)]
 struct HookInput {
     hook_event_name: String,
-    /// The transcript of the session.
     transcript_path: PathBuf,
     tool_response: Option<serde_json::Value>,
     prompt: Option<String>,
@@ -129,7 +123,6 @@ struct AgentResult {
     agent_id: String,
 }
 
-/// The answer to a hook, as Claude Code reads it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct HookAnswer<'a> {

@@ -47,8 +47,8 @@ use crate::write::{Durability, Error as WriteError, Store, StoreOptions};
 pub struct Stores(StoreSelection);
 
 impl Stores {
-    /// Chooses the stores at `paths`, or those that a command without `--store` uses. `owner` and
-    /// `run` restrict the view.
+    /// Chooses the stores at `paths`, or the stores that a command without `--store` uses. `owner`
+    /// and `run` restrict the view.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Stores {
     }
 
     /// Opens the stores. A read of the tree takes at most `limit`, as in a mount, or as long as it
-    /// needs, as in a command; each one sees what was written before it.
+    /// needs, as in a command; each one sees all writes before it.
     ///
     /// # Errors
     ///

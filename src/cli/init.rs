@@ -10,7 +10,6 @@ use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args;
 use crate::write::Store;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 A store is a folder with one folder per worker in workers/, and the log of changes in audit/. DIR \
 is made if it is missing; a store that exists stays as it is.

@@ -6,7 +6,6 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Environment variable for the number of malloc arenas.
 const ARENA_COUNT: &str = "MALLOC_ARENA_MAX";
 /// Size in bytes from which an allocation gets its own mapping, which is returned to the system
 /// when freed. Slightly above 1 MiB, so that the 1 MiB segments of the index, which are built

@@ -18,22 +18,19 @@ use super::terminal::display_path;
 use super::{log_place, probe};
 use crate::fuse::{Session, catch_panic};
 
-/// A mount that is served by this process.
 pub(super) struct LiveMount {
     /// Locked while the stores change.
     served: Mutex<Served>,
     place: Arc<Mutex<MountPlace>>,
 }
 
-/// The stores of a mount and the session that shows them.
 struct Served {
     plan: Plan,
     session: Arc<Session>,
-    /// Why the last attempt to serve a store that replaced another failed.
+    /// Error of the last attempt to serve a store that replaced another, if it failed.
     last_error: Option<String>,
 }
 
-/// The device and the socket of a mount.
 pub(super) struct MountPlace {
     /// Device of the mount (`major:minor`). Its mountpoint may be moved or covered at any time.
     pub(super) device: String,
@@ -42,7 +39,6 @@ pub(super) struct MountPlace {
 }
 
 impl LiveMount {
-    /// Starts to answer requests about the mount, which `plan` describes.
     pub(super) fn new(plan: Plan, mounted: MountedSession) -> Arc<LiveMount> {
         let MountedSession { session, device } = mounted;
         let place = MountPlace { device: device.clone(), socket: None };
@@ -58,8 +54,8 @@ impl LiveMount {
         live
     }
 
-    /// Returns where the mount is. It is locked while one mount replaces another, so that a signal
-    /// then ends the new one.
+    /// Returns the place of the mount. It is locked while one mount replaces another, so that a
+    /// signal then ends the new one.
     pub(super) fn place(&self) -> Arc<Mutex<MountPlace>> {
         self.place.clone()
     }
@@ -77,7 +73,6 @@ impl LiveMount {
         }
     }
 
-    /// Shows `store` too.
     fn attach(&self, store: PathBuf) -> anyhow::Result<String> {
         let mut served = self.served.lock();
         let Served { plan, session, .. } = &mut *served;
@@ -110,14 +105,13 @@ impl LiveMount {
         Ok(format!("attached {shown}; the mount shows {description}"))
     }
 
-    /// Shows `store` no longer.
     fn detach(&self, store: &Path) -> anyhow::Result<String> {
         let mut served = self.served.lock();
         let Served { plan, session, .. } = &mut *served;
         let shown = display_path(store);
         plan.check_stores_can_change()?;
         let stores = &plan.options.stores;
-        // A store that is gone has no other name any more.
+        // A store that is gone no longer has another name.
         let resolved = probe::resolve(store).unwrap_or_else(|_| store.to_path_buf());
         let Some(at) = stores.iter().position(|known| *known == resolved || known == store) else {
             let names: Vec<String> = stores.iter().map(|store| display_path(store)).collect();
@@ -190,7 +184,8 @@ impl LiveMount {
     }
 }
 
-/// Reads the stores of `plan` and shows them in the mount of `session`. Returns a description.
+/// Reads the stores of `plan` and shows them in the mount of `session`. Returns a description of
+/// the mount.
 fn show(session: &Session, plan: &Plan) -> anyhow::Result<String> {
     let MountContent { views, description } = plan.read()?;
     let mut views = views.into_iter();

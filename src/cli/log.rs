@@ -27,11 +27,6 @@ const STDERR_FILTER: &str = "warn,fuser::reply=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Checks the filter in the environment.
-///
-/// # Errors
-///
-/// Fails if the filter is invalid.
 pub(super) fn check() -> Result<(), UsageError> {
     filter(FILE_FILTER).map(drop)
 }

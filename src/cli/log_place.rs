@@ -1,4 +1,4 @@
-//! Checks where a mount may write a log.
+//! Checks the places where a mount may write a log.
 
 use std::path::Path;
 
@@ -23,7 +23,6 @@ pub(super) fn check(
     check_folder(log, &folder, stores, point)
 }
 
-/// Fails if the log is in `folder`, which lies inside of a store or beneath the mountpoint.
 pub(super) fn check_folder(
     log: &Path,
     folder: &FolderIdentity,

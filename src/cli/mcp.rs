@@ -33,10 +33,8 @@ use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
 use crate::write::{Store, StoreOptions};
 
-/// Environment variable that holds the bearer token.
 const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Speaks the Model Context Protocol on stdin and stdout with one client, which starts it. A \
 configuration entry for Claude Code (.mcp.json) and most other clients:
@@ -129,7 +127,6 @@ pub(super) struct McpArgs {
     view: ViewArgs,
 }
 
-/// The role of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Role {
     Supervisor,
@@ -150,19 +147,15 @@ impl Role {
     }
 }
 
-/// Name of the role in arguments and in the log of changes.
 const SUPERVISOR: &str = "supervisor";
 
-/// Name of the role of a worker in arguments.
 const WORKER: &str = "worker";
 
 /// The internal command that serves the tools of a worker in its sandbox.
 pub(super) const WORKER_TOOLS: &str = "__worker-tools";
 
-/// Task of a worker that is created without one.
 const TASK_DEFAULT: &str = "Work by MCP";
 
-/// Time that a person has to answer, by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Serves until the client disconnects or the process is stopped.
@@ -213,11 +206,11 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses options of another role.
+/// Rejects options of another role.
 ///
 /// # Errors
 ///
-/// There is one: a usage error.
+/// Fails with a usage error if such an option is given.
 fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
     let is_worker = matches!(arguments.role, Some(Role::Worker(_)));
     let view = &arguments.view;

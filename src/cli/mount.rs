@@ -25,8 +25,8 @@ use super::{
 };
 use crate::catalog::{is_artifact_store, is_own_mount};
 
-/// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
-/// ended.
+/// Mounts with the given arguments. Returns when the mount answers, or in the foreground when it
+/// has ended.
 ///
 /// `typed` has the same arguments, as clap parsed them.
 pub(super) fn run(arguments: MountArgs, typed: Option<&ArgMatches>) -> anyhow::Result<()> {
@@ -102,11 +102,11 @@ fn mounted_message(description: &str, mountpoint: &Path) -> String {
     )
 }
 
-/// Refuses a store as the mountpoint, which it is if no mountpoint was given.
+/// Rejects a store as the mountpoint, which is an easy slip if no mountpoint was given.
 ///
 /// # Errors
 ///
-/// `path` is a store: a usage error.
+/// Fails with a usage error if `path` is a store.
 fn refuse_store(path: &Path) -> anyhow::Result<()> {
     let Ok(path) = std::path::absolute(path) else { return Ok(()) };
     // The entry is read with a time limit. A mount that hangs is reported later.

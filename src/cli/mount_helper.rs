@@ -17,7 +17,6 @@ use super::terminal::{display_path, print_message};
 use super::{dash_o, limits, log, mount};
 use crate::name::printable;
 
-/// Names of the program for the types `swarmletfs` and `fuse.swarmletfs`.
 const NAMES: [&str; 2] = ["mount.swarmletfs", "mount.fuse.swarmletfs"];
 
 /// Exit code of mount(8) for an incorrect invocation.
@@ -86,13 +85,12 @@ struct HelperArgs {
     _fs_type: Option<String>,
 }
 
-/// Returns true if the program is run as a helper of mount(8).
 pub(super) fn is_named_by(arguments: &[OsString]) -> bool {
     let name = arguments.first().and_then(|program| Path::new(program).file_name());
     name.is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }
 
-/// Mounts as mount(8) says. Returns one of its exit codes.
+/// Mounts as mount(8) requests. Returns one of its exit codes.
 pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     let parsed = HelperArgs::try_parse_from(arguments).map_err(|error| {
         // A message about escaped arguments is safe to print.
@@ -111,11 +109,6 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(if error.is::<UsageError>() { INVOCATION } else { FAILED })
 }
 
-/// Writes the manual page into `dir`.
-///
-/// # Errors
-///
-/// The file cannot be written.
 pub(super) fn write_man_page(dir: &Path) -> std::io::Result<()> {
     clap_mangen::Man::new(HelperArgs::command()).section("8").generate_to(dir).map(drop)
 }

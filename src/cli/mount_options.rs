@@ -118,14 +118,16 @@ impl MountOptions {
         self.format.as_deref().and_then(KnownFormat::by_name)
     }
 
-    /// Returns true if an option says whose workers are shown.
+    /// Returns true if an option selects the workers to show by owner.
     pub(super) fn chooses_owners(&self) -> bool {
         self.owner.is_some() || self.all_owners || self.owners.is_some()
     }
 
+    /// Checks the options and returns them.
+    ///
     /// # Errors
     ///
-    /// Fails if other users may read the mount but no option says whose workers are shown.
+    /// Fails if other users may read the mount but no option selects the workers to show.
     pub(super) fn check(self) -> Result<MountOptions, UsageError> {
         if self.allow_other && !self.chooses_owners() {
             return Err(UsageError(
@@ -143,12 +145,10 @@ pub(super) fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
 }
 
-/// Returns the parser of a format's name on the command line.
 pub(super) fn format_names() -> PossibleValuesParser {
     PossibleValuesParser::new(FORMATS.map(|format| format.name))
 }
 
-/// Checks a budget and returns its text.
 pub(super) fn parse_budget(text: &str) -> Result<String, String> {
     Budget::parse(text).map(|_| text.to_owned())
 }

@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::unescape;
 
-/// File system type of swarmletfs mounts.
 pub(super) const FS_TYPE: &str = crate::store::MOUNT_TYPE;
 
-/// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
     /// Device number as `major:minor`; unique for each swarmletfs mount.
@@ -21,14 +19,11 @@ pub(super) struct Mount {
     pub(super) root: PathBuf,
     /// Mountpoint: absolute and resolved.
     pub(super) point: PathBuf,
-    /// File system type.
     pub(super) fs_type: String,
-    /// Mounted device or name.
     pub(super) source: PathBuf,
 }
 
 impl Mount {
-    /// Returns true for a swarmletfs mount.
     pub(super) fn is_ours(&self) -> bool {
         self.fs_type == FS_TYPE
     }
@@ -37,9 +32,7 @@ impl Mount {
 /// A directory's path on its underlying file system, equal through every bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FsPath {
-    /// Device number of the file system as `major:minor`.
     pub(super) device: String,
-    /// Path inside the file system.
     pub(super) path: PathBuf,
 }
 
@@ -74,7 +67,6 @@ impl MountTable {
         self.0.iter().rev().find(|mount| mount.point == point)
     }
 
-    /// Iterates over the swarmletfs mounts in the order of the table.
     pub(super) fn ours(&self) -> impl Iterator<Item = &Mount> {
         self.0.iter().filter(|mount| mount.is_ours())
     }

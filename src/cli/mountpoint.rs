@@ -20,7 +20,6 @@ use super::probe;
 use super::teardown::HeldMount;
 use super::terminal::{display_path, print_message, shell_quote};
 
-/// Maximum number of stacked dead mounts to remove.
 const MAX_STACKED: usize = 16;
 
 /// Returns the default mountpoint, `$XDG_RUNTIME_DIR/swarm`.
@@ -44,7 +43,6 @@ pub(super) fn default_for_user() -> Result<PathBuf, UsageError> {
     }
 }
 
-/// Creates the default mountpoint if it is missing.
 pub(super) fn create(path: &Path) -> anyhow::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -193,7 +191,6 @@ pub(super) fn is_dead(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::ConnectionAborted)
 }
 
-/// Reads the kernel's mount table.
 pub(super) fn read_mount_table() -> anyhow::Result<MountTable> {
     MountTable::read().context("cannot read the mount table in /proc/self/mountinfo; mount /proc")
 }

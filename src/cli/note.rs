@@ -1,4 +1,4 @@
-//! `swarmletfs note`: the notes of whoever supervises the workers, in `supervisor/` of the store.
+//! `swarmletfs note`: the notes of the supervisor of the workers, in `supervisor/` of the store.
 
 mod list;
 mod read;
@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Help text after the commands.
 pub(super) const HELP: &str = "\
 Examples:
   swarmletfs note write strategy.md 'One worker per module.'
@@ -35,11 +34,6 @@ pub(super) enum NoteCommand {
     WorkerMap(worker_map::WorkerMapArgs),
 }
 
-/// Runs a command.
-///
-/// # Errors
-///
-/// The store cannot be found, read or written, or a value cannot be used.
 pub(super) fn run(command: &NoteCommand) -> anyhow::Result<ExitCode> {
     match command {
         NoteCommand::Write(arguments) => write::run(arguments, crate::write::NotePlace::Whole),

@@ -19,17 +19,13 @@ use crate::fuse::OwnerDir;
 use crate::name::{printable, to_file_name};
 use crate::tree::FileOwner;
 
-/// Largest file that is read, in bytes.
 const SIZE_MAX: u64 = 4 << 20;
-/// Most owners: each has a tree, and a part of the inode numbers.
+/// Maximum number of owners: each has a tree, and a part of the inode numbers.
 const OWNERS_MAX: usize = 4_096;
-/// Permission bits that let others than the file's owner write it.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// An owner in the stores, and the directory for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MappedOwner {
-    /// The id, as the workers state it.
     pub(super) id: String,
     pub(super) dir: OwnerDir,
 }
@@ -104,7 +100,6 @@ fn parse(
     Ok(owners)
 }
 
-/// A user as the file names it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected the name or the number of a user")]
 enum UserRef {
@@ -112,7 +107,6 @@ enum UserRef {
     Name(String),
 }
 
-/// The owners' ids and their users.
 #[derive(Debug)]
 struct OwnerUsers(BTreeMap<String, UserRef>);
 
@@ -133,7 +127,7 @@ impl<'de> Deserialize<'de> for OwnerUsers {
                     if id.is_empty() {
                         return Err(de::Error::custom("an owner's id cannot be empty"));
                     }
-                    // Taking either could show one user what is another's.
+                    // Taking either could show one user the workers of another.
                     if users.insert(id.clone(), user).is_some() {
                         let id = printable(id.as_bytes());
                         return Err(de::Error::custom(format!("the owner {id} is there twice")));

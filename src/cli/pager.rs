@@ -15,7 +15,6 @@ use crate::text::diff_text;
 
 /// Variables that name a pager for a diff. The first one that is set counts.
 const DIFF_VARIABLES: &[&str] = &["SWARMLETFS_PAGER", "GIT_PAGER", "PAGER"];
-/// Variables that name a pager for any other text.
 const VARIABLES: &[&str] = &["SWARMLETFS_PAGER", "PAGER"];
 /// The pager if no variable names one.
 const DEFAULT: &str = "less";
@@ -42,14 +41,11 @@ pub(super) struct DiffArgs {
     pager: PagerArgs,
 }
 
-/// The kind of an answer, which decides how a pager shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerKind {
-    /// A diff.
     Diff,
     /// Text without control characters of others.
     Text,
-    /// The bytes of files.
     Raw,
 }
 
@@ -69,11 +65,7 @@ impl DiffArgs {
         end(out.close(written))
     }
 
-    /// Shows a diff at once, to ask about it.
-    ///
-    /// # Errors
-    ///
-    /// Stdout cannot be written.
+    /// Shows a diff at once, before a question about it.
     pub(super) fn show_at_once(&self, diff: &[u8]) -> anyhow::Result<ExitCode> {
         DiffArgs { pager: PagerArgs { no_pager: true }, ..self.clone() }.show(diff)
     }
@@ -97,7 +89,7 @@ impl PagedStdout {
     }
 
     /// Ends the output and waits for the end of the pager. Returns `written`, the result of
-    /// writing; that a reader ended the pager early is no error.
+    /// writing. A pager that a reader ended early is no error.
     pub(super) fn close(&mut self, written: io::Result<()>) -> io::Result<()> {
         let written = written.and_then(|()| self.flush());
         match (self.sink.take(), written) {
@@ -147,8 +139,8 @@ struct Pager {
 }
 
 impl Pager {
-    /// Starts a pager. Returns `None` if stdout is no terminal that can move its cursor, or if
-    /// there shall be no pager, or there is none.
+    /// Starts a pager. Returns `None` if stdout is no terminal that can move its cursor, if the
+    /// user wants no pager, or if none is installed.
     fn start(arguments: PagerArgs, kind: AnswerKind) -> Option<Pager> {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if arguments.no_pager || is_dumb || !io::stdout().is_terminal() {
@@ -168,7 +160,7 @@ impl Pager {
             let is_raw = kind == AnswerKind::Raw;
             command.env("LESS", if is_raw { LESS_OPTIONS_RAW } else { LESS_OPTIONS });
         }
-        // The pager decides what Ctrl-C does. Afterwards it ends this process, as usual.
+        // The pager handles Ctrl-C. Afterwards, Ctrl-C ends this process, as usual.
         let has_ended = Arc::new(AtomicBool::new(false));
         let ends_again = Arc::clone(&has_ended);
         let signal = Signal::INT.as_raw();

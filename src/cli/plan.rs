@@ -1,4 +1,4 @@
-//! A validated mount: what to mount, and where.
+//! A validated mount: the stores to mount, and the mountpoint.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,15 +34,13 @@ pub(super) struct Plan {
     owners: Option<Vec<MappedOwner>>,
 }
 
-/// The views of a mount.
 pub(super) struct MountContent {
     /// One view, or one for each owner.
     pub(super) views: Vec<View>,
-    /// The number of workers and so on, for people.
+    /// A text for people, such as the number of workers.
     pub(super) description: String,
 }
 
-/// A mount and the session that serves it.
 pub(super) struct MountedSession {
     pub(super) session: Session,
     /// Device of the mount. Its mountpoint may be moved or covered at any time.
@@ -65,7 +63,6 @@ impl Plan {
         Ok(Plan { mountpoint, options, owners })
     }
 
-    /// Opens and reads the stores.
     pub(super) fn read(&self) -> anyhow::Result<MountContent> {
         let options = &self.options;
         let mut freshness = Freshness::default();
@@ -130,7 +127,6 @@ impl Plan {
         Ok(())
     }
 
-    /// Starts the log of reads, if there is one.
     fn read_log(&self) -> anyhow::Result<Option<ReadLog>> {
         if !self.options.audit {
             return Ok(None);
@@ -144,7 +140,6 @@ impl Plan {
         })
     }
 
-    /// Mounts what was read.
     pub(super) fn mount(&self, content: MountContent) -> anyhow::Result<MountedSession> {
         let is_shared = self.options.allow_other || self.owners.is_some();
         let access = if is_shared { MountAccess::Everyone } else { MountAccess::Mounter };

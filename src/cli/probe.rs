@@ -17,10 +17,8 @@ use landlock::{LandlockStatus, RestrictSelf};
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Time limit of a probe.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for a new mount to answer.
 pub(super) const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Exit code of a probe whose stdout holds an errno.
@@ -106,7 +104,6 @@ pub(super) fn check_readable(path: &Path) -> io::Result<()> {
     run_probe(Probe::Read, path, MOUNT_TIMEOUT).map(drop)
 }
 
-/// Runs a probe in a subprocess and returns its answer.
 fn run_probe(probe: Probe, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["__probe", &value_name(probe), "--"]).arg(path).current_dir("/");
@@ -154,7 +151,6 @@ pub(super) fn read_stdout(child: &mut Child, limit: Duration) -> io::Result<Vec<
     receiver.recv_timeout(limit).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Runs a probe in this process and writes the answer to stdout.
 pub(super) fn serve(probe: Probe, path: &Path) -> ExitCode {
     reply(match probe {
         Probe::Resolve => resolve_here(path).map(|path| path.into_os_string().into_vec()),
@@ -252,7 +248,6 @@ fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
     Ok(Vec::new())
 }
 
-/// Returns the landlock ABI version, or 0 without landlock.
 fn landlock_here() -> io::Result<Vec<u8>> {
     // Without rules nothing is restricted; this only queries the version.
     let status = RestrictSelf::default().no_new_privs(false).apply().map_err(io::Error::other)?;

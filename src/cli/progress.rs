@@ -13,13 +13,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::quiet::QuietArg;
 use crate::text::count;
 
-/// Time after which the line appears.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// Interval between updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The line.
 const TEMPLATE: &str = "{spinner} {wide_msg}";
 
 /// A progress line; dropping it erases the line.
@@ -30,7 +27,7 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Shows `verb`, and how many workers of a total are done, as `counts` returns them. The total
+    /// Shows `verb`, and the done and total numbers of workers, as `counts` returns them. The total
     /// is 0 until the workers are counted. Returns `None` if stderr is no terminal, or if the user
     /// wants no messages.
     pub(super) fn start(
@@ -91,7 +88,6 @@ fn is_running(ended: &Receiver<()>, time: Duration) -> bool {
     ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
 }
 
-/// Returns the text of the line.
 fn line(verb: &str, (done, total): (u64, u64), time: Duration) -> String {
     let seconds = time.as_secs();
     match total {
@@ -109,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that remembers what is written to it.
+    /// A terminal that stores the bytes that are written to it.
     #[derive(Debug, Default, Clone)]
     struct Screen(Arc<(Mutex<String>, Condvar)>);
 

@@ -8,7 +8,6 @@ use anyhow::{Context, bail};
 /// The terminal of the process, wherever stdin comes from.
 const TERMINAL: &str = "/dev/tty";
 
-/// A terminal with a person at it.
 pub(super) struct Prompt {
     answers: Box<dyn BufRead>,
     questions: Box<dyn Write>,
@@ -19,7 +18,7 @@ impl Prompt {
     ///
     /// # Errors
     ///
-    /// There is no terminal to ask on; `action` is then not done.
+    /// There is no terminal for a question; `action` is then not done.
     pub(super) fn open(action: &str) -> anyhow::Result<Prompt> {
         if io::stdin().is_terminal() {
             let answers = Box::new(io::stdin().lock());

@@ -18,7 +18,6 @@ impl QuietArg {
         QuietArg { quiet }
     }
 
-    /// Returns true if the user wants no such messages.
     pub(super) fn is_set(self) -> bool {
         self.quiet
     }

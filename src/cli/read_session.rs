@@ -28,14 +28,12 @@ pub(super) struct TimeArgs {
     max_time: Option<Duration>,
 }
 
-/// The deadline and progress of one command.
 pub(super) struct ReadSession {
     control: Arc<Control>,
     progress: Option<ProgressLine>,
 }
 
 impl ReadSession {
-    /// Starts the clock.
     pub(super) fn start(arguments: &TimeArgs) -> ReadSession {
         // A deadline beyond the clock's range never passes.
         let end = arguments.max_time.and_then(|time| Instant::now().checked_add(time));
@@ -59,11 +57,6 @@ impl ReadSession {
         Ok(view)
     }
 
-    /// Opens a single store and reads the sessions that may contain more workers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the store cannot be read.
     pub(super) fn view_of(&mut self, source: Source) -> anyhow::Result<View> {
         self.show_progress(QuietArg::default());
         let view = View::new(vec![source], Freshness::default(), Filter::default())
@@ -77,7 +70,6 @@ impl ReadSession {
         self.progress = ProgressLine::start("reading", quiet, move || control.progress());
     }
 
-    /// Reads the sessions that may contain more workers.
     fn read_sessions(&self, view: &View) {
         let control = &self.control;
         view.read_sessions(
@@ -87,7 +79,6 @@ impl ReadSession {
         );
     }
 
-    /// Returns the deadline and the counter of progress.
     pub(super) fn control(&self) -> &Control {
         &self.control
     }

@@ -22,7 +22,6 @@ use super::terminal::print_message;
 use super::write_args::{WriteArgs, into_cli_error, open_worker, parse_size};
 use crate::write::{Call, CallEnd, Store};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 The output goes to stdout and stderr as it comes, and in its order to a new call of the worker, \
 which readers can follow. Signals are passed on. The exit code is that of the command.
@@ -39,7 +38,6 @@ Exit code: that of the command, 128 + N if signal N ended it, 124 after --timeou
 be run, 127 if it does not exist, and 125 if it cannot be recorded: before it runs, or if it \
 succeeded and its output could not be recorded or passed on wholly.";
 
-/// Maximum length of the command in the record, in bytes.
 const COMMAND_MAX: usize = 64 << 10;
 
 /// Arguments of `record`.
@@ -85,7 +83,6 @@ pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Runs and records the command. A failure is printed.
 pub(super) fn run(arguments: RecordArgs) -> ExitCode {
     record(arguments).unwrap_or_else(|error| {
         exit::report(Err(error));
@@ -93,7 +90,6 @@ pub(super) fn run(arguments: RecordArgs) -> ExitCode {
     })
 }
 
-/// Writes the output of a command to a call.
 struct CallSink(Call);
 
 impl Sink for CallSink {
@@ -148,7 +144,7 @@ fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(Ended, any
     Ok((ended, recorded))
 }
 
-/// Returns the end of a call from that of its command.
+/// Converts the end of a command into the end of its call.
 fn call_end(ended: &Ended, timeout: Option<Duration>) -> CallEnd {
     let error = match (ended, timeout) {
         (Ended { spawn_error: Some(error), .. }, _) => format!("cannot be run: {error}"),

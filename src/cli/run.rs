@@ -4,12 +4,12 @@
 //! - `isolation`: the engine and the walls, and the command that is run behind them
 //! - `trial`: tries out the sandbox of the copy engine
 //! - `remembered`: a trial of the sandbox that succeeded
-//! - `preset`: what known programs need
+//! - `preset`: the needs of known programs
 //! - `environment`: the variables that the command receives
 //! - `session`: a worker from its start to its end
 //! - `change_watch`: the changes while the command runs
-//! - `standard_input`: what the command reads
-//! - `report`: what a person or the process of `--each` is told
+//! - `standard_input`: the input of the command
+//! - `report`: reports to a person or to the process of `--each`
 //! - `recover`: ends a worker whose runner is gone
 //! - `each`: a worker for each line of a file
 //! - `tools`: a worker whose command is a server of its tools
@@ -50,7 +50,6 @@ use report::Reporter;
 #[cfg(feature = "mcp")]
 pub(super) use tools::{ToolsRun, serve_tools};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 The command sees the workspace at its own path and can change it, but it changes a copy: an \
 overlay of the kernel, in which nothing is copied at the start, or else a copy of all files. The \
@@ -206,7 +205,6 @@ struct AccessArgs {
     as_user: Option<OsString>,
 }
 
-/// Returns the parser of `--env`.
 pub(super) fn env_parser() -> ValueParser {
     OsStringValueParser::new().try_map(EnvOption::parse).into()
 }
@@ -230,7 +228,6 @@ pub(super) struct LimitArgs {
 
 #[cfg(feature = "mcp")]
 impl LimitArgs {
-    /// Returns true if one of the options is given.
     pub(super) fn are_given(&self) -> bool {
         self.timeout.is_some() || self.memory.is_some() || self.pids.is_some()
     }
@@ -245,7 +242,6 @@ enum EngineArg {
     Copy,
 }
 
-/// Runs the command. A failure is printed.
 pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
     if let Some(user) = arguments.access.as_user.take() {
         match user::run_as(&user, &arguments.access.env, arguments.becomes_user) {

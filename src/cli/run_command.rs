@@ -4,7 +4,7 @@
 //!
 //! - `source`: pipes and terminals that the command writes to, and why their order is exact
 //! - `standard_stream`: our stdout and stderr
-//! - `recording`: what goes to the recording
+//! - `recording`: the recorded part of the output
 //! - `signals`, `spawn`: the command starts as if we were not there, and gets our signals
 //! - `descendants`: the processes that the command started
 //! - `pty`: a terminal for the command
@@ -42,16 +42,13 @@ const CANNOT_RUN: u8 = 126;
 /// Exit code if the command does not exist, as shells have it.
 pub(super) const NOT_FOUND: u8 = 127;
 
-/// A command and how to run it.
 #[derive(Debug)]
 pub(super) struct CommandSpec {
     /// The program, which is searched in `$PATH`, and its arguments.
     pub(super) command: Vec<OsString>,
-    /// The whole environment of the command.
     pub(super) environment: BTreeMap<OsString, OsString>,
     /// Time after which the command and all its descendants are ended.
     pub(super) timeout: Option<Duration>,
-    /// The standard streams and the session of the command.
     pub(super) streams: StreamMode,
     /// Maximum number of bytes of output to record. The middle of a longer output is omitted.
     pub(super) max_bytes: Option<u64>,
@@ -89,17 +86,14 @@ pub(super) trait Sink {
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
 }
 
-/// The end of a command.
 #[derive(Debug)]
 pub(super) struct Ended {
     /// The code to exit with: the command's, 128 + N after signal N, 124 after the time limit, 126
     /// or 127 if it could not be run.
     pub(super) exit_code: u8,
-    /// The signal that ended the command.
     pub(super) signal: Option<i32>,
     /// True if the time limit ended the command, or processes that outlived it.
     pub(super) timed_out: bool,
-    /// Set if the command could not be run.
     pub(super) spawn_error: Option<io::Error>,
     /// Time from the start of the command to its end. After the time limit, to the end of all its
     /// processes.
@@ -107,7 +101,6 @@ pub(super) struct Ended {
     /// True if output could not be written to our stdout or stderr, as a message has said. A
     /// reader that closed them does not count.
     pub(super) lost_output: bool,
-    /// The first error of the sink.
     pub(super) sink_error: Option<anyhow::Error>,
 }
 

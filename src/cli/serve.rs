@@ -28,7 +28,6 @@ use super::{limits, probe};
 
 /// Time for a session to end after its mount is detached.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval between checks for a replaced store.
 const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the

@@ -11,7 +11,6 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Device through which a process serves mounts.
 const FUSE_DEVICE: &str = "/dev/fuse";
 /// Field in fdinfo with the connection number; Linux has it since 6.16.
 const CONNECTION_FIELD: &str = "fuse_connection:";
@@ -19,7 +18,8 @@ const CONNECTION_FIELD: &str = "fuse_connection:";
 /// Directory in which the kernel lists FUSE connections, if it is mounted.
 const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 
-/// Returns true if requests to the mount of `device` are pending, or if the kernel does not tell.
+/// Returns true if requests to the mount of `device` are pending, or if the kernel does not report
+/// that.
 pub(super) fn has_requests(device: &str) -> bool {
     let Some((_, connection)) = device.split_once(':') else { return false };
     let connections = Path::new(CONNECTIONS_DIR);
@@ -44,7 +44,6 @@ fn serves_connection(folder: &Path, descriptor: &fs::DirEntry, connection: &str)
         .any(|number| number.trim() == connection)
 }
 
-/// A process that serves a mount.
 pub(super) struct Server {
     process: OwnedFd,
     pub(super) pid: u32,

@@ -28,7 +28,6 @@ pub(super) fn all() -> Vec<SessionPlace> {
     places.collect()
 }
 
-/// Returns the directories in which the program of `format` leaves its sessions.
 pub(super) fn folders_of(format: &KnownFormat) -> Vec<PathBuf> {
     paths(&format.program, &|name| std::env::var_os(name))
 }

@@ -11,11 +11,6 @@ use super::{SinceArgs, exit};
 use crate::query::since::ViewSnapshot;
 use crate::render::Renderer;
 
-/// Prints the changes.
-///
-/// # Errors
-///
-/// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     let mut session = ReadSession::start(&arguments.time);
     let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
@@ -27,7 +22,6 @@ pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     Ok(session.exit_code(print(&answer)))
 }
 
-/// Prints an answer to stdout and returns the exit code.
 pub(super) fn print(answer: &[u8]) -> ExitCode {
     let mut out = io::stdout().lock();
     exit::from_write(out.write_all(answer).and_then(|()| out.flush()))

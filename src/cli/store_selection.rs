@@ -15,10 +15,8 @@ use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
 use crate::trace::KnownFormat;
 use crate::view::{Filter, View};
 
-/// Message if the current directory was removed.
 const NO_CURRENT: &str = "the current folder does not exist any more: change to another one";
 
-/// The stores to read, and the filter and options to read them with.
 #[derive(Debug)]
 pub(super) struct StoreSelection {
     /// Absolute paths; at least one.
@@ -29,10 +27,8 @@ pub(super) struct StoreSelection {
     pub(super) hard_links: bool,
     /// Time without a write after which an unfinished worker counts as abandoned.
     pub(super) stale_after: Duration,
-    /// Caches that are kept between runs.
     pub(super) cache: CacheArgs,
     pub(super) filter: Filter,
-    /// Silences progress and other messages.
     pub(super) quiet: QuietArg,
 }
 
@@ -101,7 +97,6 @@ impl StoreSelection {
         }
     }
 
-    /// Opens and reads the stores.
     pub(super) fn open(&self, freshness: Freshness) -> anyhow::Result<View> {
         View::new(self.sources()?, freshness, self.filter.clone()).context("cannot read the store")
     }
@@ -116,7 +111,6 @@ impl StoreSelection {
             .context("cannot read the store")
     }
 
-    /// Opens and reads the stores for each of `owners`.
     pub(super) fn open_for_owners<'a>(
         &self,
         freshness: Freshness,

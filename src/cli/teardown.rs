@@ -16,7 +16,6 @@ use rustix::mount::UnmountFlags;
 use super::mountinfo::MountTable;
 use super::terminal::escape_controls;
 
-/// Behavior toward a mount in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnmountMode {
     /// Fail if the mount is in use.

@@ -16,12 +16,10 @@ pub(super) fn print_message(text: &str) {
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Escapes control characters.
 pub(super) fn escape_controls(text: &str) -> String {
     printable(text.as_bytes())
 }
 
-/// Renders a path for a message.
 pub(super) fn display_path(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
 }

@@ -3,7 +3,7 @@
 //!
 //! They open the stores as `since` does and build the tree in this process. They read it through
 //! the calls that serve the kernel's requests in a mount. So names, bytes, sizes, modes and times
-//! equal those of a mount, and the view hides the same files.
+//! are the same as in a mount, and the view hides the same files.
 //!
 //! A path that fails is one message on stderr and exit code 1; the command continues with the next
 //! path. With `--max-time`, an incomplete answer is exit code 3.
@@ -50,7 +50,6 @@ use crate::store::Time;
 use crate::text::budget::Budget;
 use crate::tree::{NodeKind, Tree};
 
-/// Size of the output buffer in bytes.
 const BUFFER_SIZE: usize = 64 << 10;
 
 /// Options that select the tree and limit reading.
@@ -98,7 +97,6 @@ impl TreeReader {
         TreeReader::open_view(&arguments.view, &arguments.time, arguments.budget)
     }
 
-    /// Opens the stores of a view, to be read within `time`.
     fn open_view(
         view: &ViewArgs,
         time: &TimeArgs,
@@ -122,7 +120,6 @@ impl TreeReader {
         })
     }
 
-    /// Returns the command's output, which has `content` and `has_colors`.
     fn out(&self, pager: PagerArgs, content: AnswerKind, has_colors: bool) -> CommandOutput {
         let stdout = PagedStdout::new(pager, content);
         CommandOutput::new(stdout, has_colors, self.session.borrow_mut().take_progress())
@@ -133,7 +130,6 @@ impl TreeReader {
         self.session.borrow().note_unread(self.tree.unread_session_count());
     }
 
-    /// Returns true if an answer is incomplete because the time ran out.
     fn is_incomplete(&self) -> bool {
         self.session.borrow().is_incomplete()
     }
@@ -211,7 +207,6 @@ impl Write for ProgressStdout {
     }
 }
 
-/// Output of a command.
 struct CommandOutput {
     stdout: BufWriter<ProgressStdout>,
     is_terminal: bool,
@@ -239,7 +234,7 @@ impl CommandOutput {
         }
     }
 
-    /// Writes the label of an entry, if there are colors in that of its kind.
+    /// Writes the label of an entry, in the color of its kind if there are colors.
     fn entry_name(&mut self, entry: &TreeEntry, has_failed: bool) -> io::Result<()> {
         let style = match entry.kind {
             _ if has_failed => Some(colors::FAILED),
@@ -267,8 +262,8 @@ impl CommandOutput {
         self.stdout.write_all(text.as_bytes())
     }
 
-    /// Ends the output and waits for the end of a pager. Returns `written`, the result of writing;
-    /// that a reader ended the pager early is no error.
+    /// Ends the output and waits for the end of a pager. Returns `written`, the result of writing.
+    /// A pager that a reader ended early is no error.
     fn close(&mut self, written: io::Result<()>) -> io::Result<()> {
         let written = written.and_then(|()| self.stdout.flush());
         let sink = self.stdout.get_mut();

@@ -103,7 +103,7 @@ fn unmount_when_idle(point: &Path, device: &str, mode: UnmountMode) -> std::io::
 ///
 /// # Errors
 ///
-/// Fails with a message about what is mounted there instead.
+/// Fails if there is none, with a message that names another mount there, if any.
 fn ours<'a>(point: &Path, mounts: &'a MountTable) -> anyhow::Result<&'a Mount> {
     match mounts.topmost_at(point) {
         Some(mount) if mount.is_ours() => Ok(mount),

@@ -1,4 +1,4 @@
-//! `swarmletfs undo`: puts back what the last `apply` replaced.
+//! `swarmletfs undo`: restores the files that the last `apply` replaced.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,7 +15,6 @@ use crate::approval::describe_change;
 use crate::text::count;
 use crate::write::Store;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Takes back the last `swarmletfs apply` of the worker that was not taken back yet: all or nothing. \
 Each file must be as it was applied; otherwise nothing is changed, and the conflicts are listed. \
@@ -53,7 +52,6 @@ pub(super) fn run(arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
     arguments.write.with_store(|store| undo(store, arguments))
 }
 
-/// The remedy for conflicts of `undo`.
 const CURE: &str = "try to move the changed files away";
 
 fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {

@@ -1,7 +1,7 @@
-//! `swarmletfs validate`: says what a store, a worker's folder or a transcript holds, and what of
-//! it was not understood.
+//! `swarmletfs validate`: reports the contents of a store, a worker's folder or a transcript, and
+//! the parts that were not understood.
 //!
-//! It reads as a mount does, through a view of the whole store, and asks the format for remarks.
+//! It reads as a mount does, through a view of the whole store, and gets remarks from the format.
 
 mod report;
 mod text;
@@ -27,9 +27,7 @@ use crate::store::Disk;
 const KEPT: usize = 3;
 /// Workers with remarks that are printed by default.
 const SHOWN_WORKERS: usize = 20;
-/// Remarks of each kind and worker that are printed with `--all`.
 const ALL_KEPT: usize = 10_000;
-/// Workers with remarks that are printed with `--all`.
 const ALL_SHOWN_WORKERS: usize = 100_000;
 /// Kind of the remarks on names that were probably meant to be others.
 const MISSPELLED_ENTRY: &str = "unread_entry";
@@ -134,7 +132,6 @@ fn print_misspelled(path: &Path, error: &SourceError) {
     }
 }
 
-/// Returns remarks on entries of a folder that have almost the name of a worker's file.
 fn misspelled(path: &Path) -> anyhow::Result<Vec<String>> {
     let source = Source::from_store(Arc::new(Disk::open(path)?), None);
     let view = ReadSession::start(&TimeArgs::default()).view_of(source)?;

@@ -21,7 +21,6 @@ use crate::query::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::Renderer;
 use crate::route::cursor::Cursor;
 
-/// Minimum interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Ratio of the sleep to the cost of the last poll.
 const REST_FACTOR: u32 = 20;
@@ -71,11 +70,6 @@ pub enum WaitEnd {
     Stopped,
 }
 
-/// Waits.
-///
-/// # Errors
-///
-/// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let request = WaitRequest {
         until: arguments.until.into(),
@@ -186,7 +180,6 @@ fn needs_snapshot(
     true
 }
 
-/// Returns the report on an event that occurred.
 fn report(
     renderer: &Renderer,
     until: WaitCondition,

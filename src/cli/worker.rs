@@ -1,4 +1,4 @@
-//! `swarmletfs worker`: creates a worker, records what it does, and finishes it.
+//! `swarmletfs worker`: creates a worker, records its work, and finishes it.
 //!
 //! Each command is a thin layer over [`crate::write`].
 
@@ -14,7 +14,6 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Help text after the commands.
 pub(super) const HELP: &str = "\
 Example:
   id=$(swarmletfs worker create --task 'Check the backups')
@@ -47,11 +46,6 @@ pub(super) enum WorkerCommand {
     Show(show::ShowArgs),
 }
 
-/// Runs a command.
-///
-/// # Errors
-///
-/// The store cannot be found or written, or a value cannot be used.
 pub(super) fn run(command: &WorkerCommand) -> anyhow::Result<ExitCode> {
     match command {
         WorkerCommand::Create(arguments) => create::run(arguments),

@@ -51,7 +51,7 @@ impl WorkerArgs {
         is_given("owner_id", &self.owner) && is_given("run_id", &self.run)
     }
 
-    /// Describes a worker that is told to do `task`.
+    /// Returns a new worker for `task` with the values of these options.
     pub(super) fn describe(&self, task: impl Into<String>) -> NewWorker {
         type Setter = fn(NewWorker, String) -> NewWorker;
         let given: [(&Option<String>, Setter); 7] = [

@@ -23,7 +23,6 @@ use crate::write::{Durability, Error, Store, StoreOptions, Worker};
 /// Environment variable with the id of the worker that a command belongs to.
 pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";
 
-/// Environment variable with the store.
 pub(super) const STORE_VARIABLE: &str = "SWARMLET_STORE";
 
 /// Options of every command that writes to a store.

@@ -7,12 +7,10 @@ use crate::name::{Name, RelPath, printable_path};
 use crate::store::Kind;
 use crate::write::{Dir, During, Error, HashingReader, Result, Store, set_file_attributes};
 
-/// Deepest directory that is copied.
 const DEPTH_MAX: usize = 64;
 /// Permissions that are copied. A copy may belong to another user.
 const MODE: u32 = 0o1777;
 
-/// A store for copies of workers.
 pub(crate) struct Archive {
     store: Store,
     path: PathBuf,
@@ -41,7 +39,6 @@ impl Archive {
         Ok(Archive { store, path })
     }
 
-    /// Returns the absolute path of the archive.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -145,7 +142,6 @@ fn is_equal(one: &Dir, other: &Dir, depth: usize) -> PathResult<bool> {
     Ok(true)
 }
 
-/// Returns the size and the hash of a file.
 fn hash(folder: &Dir, name: &Name) -> PathResult<(u64, String)> {
     let file = folder.open_to_read(name)?.ok_or(PathError::NotFound)?;
     let mut reader = HashingReader::new(file);

@@ -1,4 +1,4 @@
-//! The facts about workers that a removal is decided by.
+//! The facts about workers on which a removal depends.
 
 use super::rules::Rules;
 use crate::approval::Approval;
@@ -18,14 +18,13 @@ pub(super) const HAS_CHILDREN: &str = "a worker that is kept names it as its par
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     pub(crate) id: Name,
-    /// Id of the worker that started it.
     pub(super) parent: Option<String>,
     pub(crate) status: Status,
     /// The time of its end, else of its newest write.
     pub(crate) ended: Time,
     /// Size of its files and of its draft, in bytes.
     pub(crate) bytes: u64,
-    /// Why it cannot be removed.
+    /// Reason why it cannot be removed; `None` if it can.
     pub(super) obstacle: Option<String>,
 }
 
@@ -70,7 +69,7 @@ impl Candidate {
     }
 }
 
-/// Returns why a worker must not be removed.
+/// Returns the reason why a worker must not be removed; `None` if it may.
 fn obstacle(store: &Store, view: &View, rules: &Rules, member: &Member) -> Option<String> {
     let status = member.entry.status;
     if let Some(obstacle) = unfinished(status, rules.status) {
@@ -92,8 +91,8 @@ fn obstacle(store: &Store, view: &View, rules: &Rules, member: &Member) -> Optio
     draft_obstacle(store, &member.entry.id.0)
 }
 
-/// Returns why a worker of this status must not be removed. One of an unknown status may run, so it
-/// is removed only if the user named that status.
+/// Returns the reason why a worker of this status must not be removed. One of an unknown status may
+/// run, so it is removed only if the user named that status.
 pub(super) fn unfinished(status: Status, wanted: Option<Status>) -> Option<String> {
     match status {
         Status::Running => Some("it is running".to_owned()),
@@ -109,13 +108,12 @@ fn has_failed(view: &View, member: &Member) -> Result<bool> {
     Ok(member.entry.status == Status::Failed || outcome(view, member)? == Outcome::Failed)
 }
 
-/// Returns the outcome of a worker by its record.
 pub(super) fn outcome(view: &View, member: &Member) -> Result<Outcome> {
     let fingerprint = view.fingerprint(member, false)?;
     Ok(view.record(member, &fingerprint, Deadline::never())?.outcome())
 }
 
-/// Returns why the draft of the worker `id` must not be removed.
+/// Returns the reason why the draft of the worker `id` must not be removed; `None` if it may.
 pub(super) fn draft_obstacle(store: &Store, id: &Name) -> Option<String> {
     let draft = match Draft::open(store, id) {
         Ok(Some(draft)) => draft,

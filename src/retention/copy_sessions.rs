@@ -1,4 +1,4 @@
-//! Copies of the sessions of other programs, which keep what these programs remove.
+//! Copies of the sessions of other programs, which stay when these programs remove the sessions.
 //!
 //! A copy has the paths of its source, so it can be mounted as the source could. Only files that
 //! are new or have grown are copied. Nothing in a copy is ever removed or shortened: a file that is
@@ -16,23 +16,16 @@ use crate::store::{EntryStat, Kind, is_temporary};
 use crate::trace::known::SessionFiles;
 use crate::write::{Dir, Durability, During, Error, Result, set_file_attributes};
 
-/// Deepest directory that is copied.
 const DEPTH_MAX: usize = 64;
 /// Permissions that are copied.
 const MODE: u32 = 0o777;
-/// Most paths of a kind that are kept for a message.
 const NAMED_MAX: usize = 20;
-/// Size of the buffers that are compared, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// What a copy of sessions did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CopiedSessions {
-    /// Number of files that were copied for the first time.
     pub(crate) new: u64,
-    /// Number of files that had grown.
     pub(crate) grown: u64,
-    /// Number of files whose copy is equal.
     pub(crate) unchanged: u64,
     /// Size of the files that were copied, in bytes.
     pub(crate) bytes: u64,
@@ -47,11 +40,9 @@ pub(crate) struct CopiedSessions {
     pub(crate) unreadable: PathList,
 }
 
-/// Some paths from the source, and their number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PathList {
     pub(crate) count: u64,
-    /// The first ones.
     pub(crate) paths: Vec<RelPath>,
 }
 
@@ -68,8 +59,8 @@ impl PathList {
 ///
 /// # Errors
 ///
-/// One of them is in the other, another process writes `dest`, or `dest` cannot be written. What
-/// was copied until then is whole.
+/// One of them is in the other, another process writes `dest`, or `dest` cannot be written. Files
+/// that were copied until then are whole.
 pub(crate) fn copy_sessions(
     source: &Path,
     dest: &Path,
@@ -109,7 +100,6 @@ struct SessionCopy {
 }
 
 impl SessionCopy {
-    /// Returns the directories to copy, from the source.
     fn folders(&self, from: &Dir) -> PathResult<Vec<RelPath>> {
         let mut found = Vec::new();
         if let SessionFiles::Folders(names) = self.files {
@@ -132,7 +122,7 @@ impl SessionCopy {
         let Some(depth) = depth.checked_sub(1) else {
             return self.failed(path, PathError::Io(Errno::LOOP));
         };
-        // Only this process writes here, so these are what a crash left.
+        // Only this process writes here, so these are leftovers of a crash.
         for name in to.list()?.iter().filter(|name| is_temporary(name)) {
             to.remove_entry(name)?;
         }
@@ -142,7 +132,7 @@ impl SessionCopy {
         };
         for name in names {
             let path = path.join(&name);
-            // The next call would take its copy for what a crash left.
+            // The next call would take its copy for a leftover of a crash.
             if is_temporary(&name) {
                 self.copied.skipped.add(&path);
                 continue;
@@ -249,7 +239,7 @@ impl SessionCopy {
             }
         };
         let new = match kept {
-            // The source may be shortened meanwhile; what was copied before stays.
+            // The source may be shortened meanwhile; the bytes that were copied before stay.
             Some(kept) => to.write_temporary(&mut kept.chain(source))?,
             None => {
                 let mut source = match from.open_workspace_file(&entry) {

@@ -1,4 +1,4 @@
-//! The decision which workers are removed, from facts that were read before.
+//! Decides which workers are removed, from facts that were read before.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
@@ -15,16 +15,13 @@ pub(crate) struct Kept {
     pub(crate) reason: String,
 }
 
-/// The workers to remove.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The workers, each with the rule that chose it. Children are before their parents.
     pub(crate) removals: Vec<(Candidate, String)>,
     /// The workers that are kept although a rule would choose them, the oldest first.
     pub(crate) kept: Vec<Kept>,
-    /// Number of workers that are left.
     pub(crate) left: u64,
-    /// Size of the workers that are left, in bytes.
     pub(crate) left_bytes: u64,
     /// True if more workers are left than the rules allow.
     pub(crate) is_over_limit: bool,
@@ -34,7 +31,6 @@ pub(crate) struct Plan {
 type Ready = BTreeSet<(Time, usize)>;
 
 impl Plan {
-    /// Applies `rules` to all workers of a store at the time `now`.
     pub(crate) fn new(candidates: Vec<Candidate>, rules: &Rules, now: SystemTime) -> Plan {
         let parents = parents(&candidates);
         let mut children = vec![0_u64; candidates.len()];
@@ -105,7 +101,6 @@ impl Plan {
         Plan { removals, kept, left, left_bytes, is_over_limit }
     }
 
-    /// Returns the size of the workers to remove, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.removals.iter().map(|(candidate, _)| candidate.bytes).sum()
     }

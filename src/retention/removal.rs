@@ -17,10 +17,8 @@ use crate::trace::swarmlet::Tombstone;
 use crate::view::{Member, View, VisibleWorkers};
 use crate::write::{Decision, Lock, RemovalLock, Removed, Result, Store};
 
-/// Maximum length of the task in a tombstone, in characters.
 const TASK_MAX: usize = 1_000;
 
-/// Removes workers of a store.
 pub(crate) struct Remover<'a> {
     store: &'a Store,
     /// A view of the whole store.
@@ -36,8 +34,8 @@ pub(crate) struct Remover<'a> {
 }
 
 impl<'a> Remover<'a> {
-    /// Starts removals by `rules` from `store`, which `view` shows whole. With an
-    /// `archive`, only what was copied there is removed.
+    /// Starts removals by `rules` from `store`, which `view` shows whole. With an `archive`, only
+    /// workers that were copied there are removed.
     pub(crate) fn new(
         store: &'a Store,
         view: &'a View,
@@ -133,7 +131,6 @@ impl<'a> Remover<'a> {
         Ok(visible)
     }
 
-    /// Reads the worker anew, with its outcome.
     fn read(&self, candidate: &Candidate) -> PathResult<(Arc<Member>, Outcome)> {
         let path = self.store.worker_path(&candidate.id);
         let visible = self.view.visible();

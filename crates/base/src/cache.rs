@@ -47,7 +47,6 @@ fn reader() -> &'static [u8] {
 /// Smallest share of the memory for caches, in bytes.
 const SHARE_MIN: u64 = 1 << 20;
 
-/// Returns the share of each of `users` in `bytes` of memory.
 pub fn share_of_memory(bytes: u64, users: usize) -> u64 {
     (bytes / users.max(1) as u64).max(SHARE_MIN)
 }

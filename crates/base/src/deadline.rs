@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// ```
 /// use std::time::{Duration, Instant};
 ///
-/// use swarmletfs::deadline::Deadline;
+/// use swarmletfs_base::deadline::Deadline;
 ///
 /// let end = Instant::now() + Duration::from_secs(60);
 /// assert!(Deadline::new(&end).has_time());
@@ -24,17 +24,14 @@ impl<'a> Deadline<'a> {
         Deadline(limit)
     }
 
-    /// Returns a deadline that never passes.
     pub fn never() -> Deadline<'static> {
         Deadline(&|| true)
     }
 
-    /// Returns a deadline that has passed.
     pub fn passed() -> Deadline<'static> {
         Deadline(&|| false)
     }
 
-    /// Returns true while there is time left.
     pub fn has_time(self) -> bool {
         self.0.has_time()
     }
@@ -47,7 +44,6 @@ impl<'a> Deadline<'a> {
 
 /// Decides when a [`Deadline`] passes.
 pub trait TimeLimit: Sync {
-    /// Returns true while there is time left.
     fn has_time(&self) -> bool;
 
     /// Returns the time that is left, or `None` if it is not known.

@@ -7,14 +7,12 @@ use blake3::Hasher;
 /// A hash of the inputs of something derived, such as a generated file.
 pub type Key = [u8; 16];
 
-/// Returns the first `N` bytes of a hash.
 pub fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {
     let mut first = [0; N];
     hash.finalize_xof().fill(&mut first);
     first
 }
 
-/// Returns `bytes` as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -25,7 +23,6 @@ pub fn hash_value(hasher: &mut Hasher, value: &impl Hash) {
     value.hash(&mut StdHasher(hasher));
 }
 
-/// Adapts a hasher to [`hash::Hasher`].
 struct StdHasher<'a>(&'a mut Hasher);
 
 impl hash::Hasher for StdHasher<'_> {

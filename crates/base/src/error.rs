@@ -6,10 +6,8 @@
 
 use rustix::io::Errno;
 
-/// Result with the library's error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error on the way from a name to its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The view has no such name: it is absent or belongs to another owner.
@@ -27,10 +25,8 @@ pub enum Error {
     /// The name is longer than [`crate::name::NAME_MAX`] bytes.
     #[error("the name is too long")]
     NameTooLong,
-    /// The path is not a directory.
     #[error("not a folder")]
     NotADirectory,
-    /// The path is a directory, and a file is required.
     #[error("a folder, not a file")]
     IsADirectory,
     /// The path is a FIFO, socket or device; only regular files are read.
@@ -39,16 +35,13 @@ pub enum Error {
     /// The version that was looked up is gone. A new lookup returns the current one.
     #[error("this version is gone")]
     Stale,
-    /// No inode or handle has this number.
     #[error("no such inode or handle")]
     UnknownHandle,
-    /// The deadline passed before this was read.
     #[error("not read in time")]
     Late,
     /// Reading did not return after its deadline. A thread still runs, and no caller waits for it.
     #[error("reading did not finish in time and was abandoned")]
     Abandoned,
-    /// The request would change something.
     #[error("read-only file system")]
     ReadOnly,
     /// Any other error of the store's file system.
@@ -77,7 +70,6 @@ impl Error {
         }
     }
 
-    /// Returns true if the deadline passed.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Error::Late | Error::Abandoned)
     }

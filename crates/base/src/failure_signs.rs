@@ -11,7 +11,6 @@ use regex::bytes::{Regex, RegexSet};
 
 pub use suspect::suspect_line;
 
-/// Matches signs of a failure.
 const STRONG: &str = r"(?xi-u)
     \b(?:fatal|panic(?:ked)?|traceback|segfault|segmentation\ fault|core\ dumped|stack\ trace)\b
     | \b(?:error|err|failed|failure|fail|failures)\b\ ?[:!\]\)=]
@@ -44,15 +43,14 @@ const EXIT: &str =
     r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9]|\breturned (?:a )?non-?zero";
 /// Matches a line of a stack trace, or a source line named in words.
 const FRAME: &str = r#"(?-u)^\s*(?:at |from |in |File "|#\d+ |\.\.\. \d+ more|Caused by)|^\s+\S+\(.*\)\s*$|\bline \d"#;
-/// Matches a source location: a file name and a line number.
 const LOCATION: &str = r"(?-u)[\w/\\.-]\.\w{1,5}[:(]\d";
 /// Maximum length of a file extension in [`LOCATION`], in bytes.
 const EXTENSION_MAX: usize = 5;
 /// Matches the terminal colors of an error.
 const RED: &str = r"(?-u)\x1b\[(?:0?1;)?(?:31|91|38;5;(?:1|9|196))[;m]|\x1b\[41";
 
-/// Lowercase substrings of which every word match contains one. Testing them first is faster, since
-/// most lines contain none.
+/// Lowercase substrings; every match of a word pattern contains one. Testing them first is faster,
+/// since most lines contain none.
 const STEMS: [&str; 41] = [
     "fatal",
     "panic",
@@ -114,20 +112,15 @@ static DENIAL_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DENIA
 static WRAPPER_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WRAPPER).ok());
 static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok());
 
-/// The signs found in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineSigns {
-    /// Sign of a failure.
     pub strong: bool,
     /// Word that often occurs near a failure, without `strong` and `caution`.
     pub weak: bool,
     /// Word of caution: a warning or a deprecation.
     pub caution: bool,
-    /// Exit marker of a program with a code other than 0.
     pub exit: bool,
-    /// Line of a stack trace, or a source line named in words.
     pub frame: bool,
-    /// Source location: a file name and a line number.
     pub location: bool,
 }
 
@@ -193,7 +186,6 @@ fn has_undenied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
     spans.iter().any(|(at, _)| !denials.iter().any(|(from, to)| (from..to).contains(&at)))
 }
 
-/// Returns the offsets of the start and the end of each match.
 fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
     regex
         .iter()
@@ -212,7 +204,6 @@ pub fn is_wrapper(text: &str) -> bool {
 pub enum SignStrength {
     /// Word of caution, or a word that often occurs near a failure.
     Weak,
-    /// Sign of a failure.
     Strong,
 }
 

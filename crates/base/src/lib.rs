@@ -1,4 +1,4 @@
-//! Values without I/O, names, texts and stores: what every other crate of swarmletfs builds on.
+//! Values without I/O, names, texts and stores: the base of every other crate of swarmletfs.
 //!
 //! Lowest layer first:
 //!

@@ -1,8 +1,8 @@
 //! The data model of a swarm: workers, runs, tool calls and their outcomes.
 //!
-//! Plain values without I/O. `trace` decodes input into these types, and `render`
-//! formats them for readers. Some are serializable, but for caches only. The model invents nothing:
-//! what a trace does not state is `None` or unknown.
+//! Plain values without I/O. `trace` decodes input into these types, and `render` formats them for
+//! readers. Some are serializable, but for caches only. The model invents nothing: a fact that the
+//! trace does not state is `None` or unknown.
 
 mod attempt;
 mod file_edit;
@@ -37,7 +37,6 @@ use crate::name::{Name, RelPath};
 pub struct WorkerId(pub Name);
 
 impl WorkerId {
-    /// Returns the ID as text, with invalid UTF-8 replaced.
     pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
         self.0.to_text()
     }
@@ -52,11 +51,8 @@ pub struct Owner(pub SharedStr);
 pub enum Status {
     /// Set up but not started.
     Created,
-    /// Running.
     Running,
-    /// Finished, and reports success.
     Completed,
-    /// Finished, and reports failure.
     Failed,
     /// Ended without an answer: its user left, or nothing was written for long.
     Abandoned,
@@ -75,12 +71,10 @@ impl Status {
         Status::Completed,
     ];
 
-    /// Returns true if the worker has completed, failed or been abandoned.
     pub fn is_finished(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Abandoned)
     }
 
-    /// Returns the status as generated files spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::Created => "created",
@@ -102,18 +96,15 @@ impl fmt::Display for Status {
 /// The result of a call or a worker, as far as the record shows. Unknown is never shown as ok.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The record states a failure.
     Failed,
     /// The record states neither success nor failure.
     Unknown,
-    /// The record states success.
     Ok,
     /// The call never ran: its user refused it, it lacked permission, or it was cancelled.
     NotRun,
 }
 
 impl Outcome {
-    /// Returns the outcome as generated files spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Outcome::Failed => "failed",
@@ -130,33 +121,25 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What is known of a worker that was removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemovedWorker {
-    /// The owner, if one was stated.
     pub owner: Option<Owner>,
-    /// The run that it belonged to, if one was stated.
     pub run: Option<SharedStr>,
-    /// Time of its removal.
     pub removed_at: Timestamp,
-    /// The rule that it was removed by.
+    /// The retention rule that removed it.
     pub rule: String,
 }
 
-/// A time as stated in a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum TraceTime {
-    /// Not stated.
     #[default]
     Absent,
-    /// A point in time.
     At(Timestamp),
     /// The source's text, which cannot be parsed.
     Unparsed(String),
 }
 
 impl TraceTime {
-    /// Returns the point in time, if there is one.
     pub fn timestamp(&self) -> Option<Timestamp> {
         match self {
             TraceTime::At(time) => Some(*time),
@@ -165,89 +148,66 @@ impl TraceTime {
     }
 }
 
-/// A defect in a worker's record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Flaw {
-    /// There is no metadata.json.
     NoMetadata,
     /// metadata.json cannot be read, or is not valid JSON. The last good record or nothing is
     /// shown.
     BadMetadata {
         /// The error, as part of a sentence.
         reason: String,
-        /// True if the last good record is shown instead.
         last_good_shown: bool,
     },
     /// metadata.json states this ID, which is not the name of its directory.
     IdMismatch(String),
     /// metadata.json names two different owners, so the worker has none.
     ConflictingOwners,
-    /// metadata.json states something else of the worker than the registry of the store, which
-    /// counts.
+    /// metadata.json contradicts the registry of the store in this field; the registry counts.
     Claim {
-        /// The field of metadata.json.
         field: String,
-        /// Its value, as text.
         text: String,
     },
-    /// The record in the registry of the store cannot be used; it is this.
+    /// The record in the registry of the store cannot be used. The text continues `the record is`.
     BadRegistration(String),
     /// The store's index states this different status.
     IndexDisagrees(String),
     /// The transcript cannot be read, for this reason.
     BadTranscript(String),
-    /// The transcript holds no messages.
     NoMessages,
 }
 
 /// A worker, as described by its listing and its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
-    /// The name of its directory in the store.
     pub id: WorkerId,
     /// Path of its directory from the store's root.
     pub root: RelPath,
-    /// The owner, if stated.
     pub owner: Option<Owner>,
-    /// The run that it belongs to, if stated.
     pub run: Option<SharedStr>,
-    /// The job within the run.
     pub job: Option<SharedStr>,
     /// The thread or worker that started it.
     pub parent: Option<SharedStr>,
-    /// Its progress.
     pub status: Status,
     /// The status as its source spells it.
     pub status_source: Option<SharedStr>,
-    /// The task that it was given, truncated to [`TASK_MAX`] bytes.
+    /// The task of the worker, truncated to [`TASK_MAX`] bytes.
     pub task: String,
-    /// The kind of task.
     pub task_type: Option<SharedStr>,
     /// Tags from the metadata, else from the store's index.
     pub tags: Vec<SharedStr>,
-    /// The version control branch that it worked on.
     pub branch: Option<SharedStr>,
-    /// The language model that it ran on.
     pub model: Option<SharedStr>,
-    /// Its working directory, if stated.
     pub cwd: Option<SharedStr>,
-    /// Creation time.
     pub created_at: TraceTime,
-    /// Start time.
     pub started_at: TraceTime,
-    /// End time.
     pub finished_at: TraceTime,
     /// Time of its last message, if its messages have times.
     pub last_message: Option<Timestamp>,
-    /// Stated duration, in milliseconds.
     pub duration_ms: Option<u64>,
-    /// The error that it ended with.
     pub error: Option<String>,
     /// A summary of the worker, from its metadata, its transcript or the store's index.
     pub summary: Option<String>,
-    /// The notes that its supervisor made on it.
     pub supervisor_notes: Option<String>,
-    /// Defects in its record.
     pub flaws: Vec<Flaw>,
     /// True if every source of this value could be read. If false, a later attempt may succeed
     /// although no fingerprint changes. A source that was read and is torn does not count: it stays
@@ -256,7 +216,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Creates a worker of which only the location is known.
     pub fn new(name: Name, root: RelPath) -> Worker {
         Worker {
             id: WorkerId(name),
@@ -305,7 +264,6 @@ impl Worker {
         }
     }
 
-    /// Returns true if its metadata cannot be read or is not valid JSON.
     pub fn is_torn(&self) -> bool {
         is_torn(&self.flaws)
     }
@@ -326,30 +284,23 @@ pub fn is_torn(flaws: &[Flaw]) -> bool {
 /// Maximum length of a task, summary or error of a listed worker, in bytes.
 pub const TASK_MAX: usize = 600;
 
-/// A tool call of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolCall {
     /// The number of the call, from its file name, starting at 1.
     pub seq: u64,
-    /// Name of the tool.
     pub tool: String,
     /// Path of its file from the worker's directory.
     pub path: RelPath,
-    /// Location of the output.
     pub output: Output,
-    /// Time of the call.
     pub at: Option<Timestamp>,
-    /// Outcome of the call; unknown while it is open.
     pub outcome: Outcome,
     /// True if the record states that the call began, and not that it ended.
     pub is_open: bool,
     /// A line of the output of a call that is ok by the record, but looks like a failure.
     pub suspect: Option<String>,
-    /// The exit code, if known.
     pub exit_code: Option<i64>,
-    /// Duration in milliseconds.
     pub duration_ms: Option<u64>,
-    /// Size of the output in bytes.
+    /// Size of the output.
     pub bytes: u64,
     /// The arguments of the call, as one line.
     pub input: Option<String>,
@@ -358,12 +309,10 @@ pub struct ToolCall {
     pub subject: Range<usize>,
     /// True if the main argument is a command for a shell.
     pub is_command: bool,
-    /// The files that the call read or changed, as far as they are known.
     pub files: Vec<FileAccess>,
 }
 
 impl ToolCall {
-    /// Creates a call of which only the file is known.
     pub fn new(seq: u64, tool: impl Into<String>, path: RelPath) -> ToolCall {
         ToolCall {
             seq,
@@ -384,7 +333,6 @@ impl ToolCall {
         }
     }
 
-    /// Returns the main argument of the call.
     pub fn subject(&self) -> Option<&str> {
         self.input.as_deref()?.get(self.subject.clone()).filter(|subject| !subject.is_empty())
     }
@@ -406,31 +354,22 @@ impl ToolCall {
     }
 }
 
-/// A file that a call read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileAccess {
-    /// The path as the call states it.
     pub path: String,
-    /// The way in which it was accessed.
     pub kind: AccessKind,
-    /// Number of lines added.
+    /// Number of added lines.
     pub added: u64,
-    /// Number of lines removed.
     pub removed: u64,
 }
 
-/// The way in which a call accessed a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum AccessKind {
-    /// Read only.
     Read,
-    /// Changed a file that existed.
     Edited,
-    /// Created a file.
     Created,
 }
 
-/// The location of a call's output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// The call's own file.
@@ -447,18 +386,14 @@ pub enum Output {
 /// report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LooseFile {
-    /// Path of the file from the worker's directory.
     pub path: RelPath,
-    /// Size in bytes.
     pub bytes: u64,
 }
 
 /// A worker and its trace, both read in one pass so that they describe the same moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The worker at that moment.
     pub worker: Worker,
-    /// The contents of its files.
     pub trace: Trace,
     /// Number of calls whose outputs were not read in time; their outcome is unknown.
     pub unread: u64,
@@ -470,12 +405,10 @@ impl Record {
         !self.timed_out() && self.trace.unreadable.is_empty() && self.worker.is_complete
     }
 
-    /// Returns true if time ran out before everything was read.
     pub fn timed_out(&self) -> bool {
         self.unread > 0 || self.trace.partial_reads.iter().any(|(_, read)| read.timed_out)
     }
 
-    /// Returns the outcome of the worker; see [`Trace::outcome`].
     pub fn outcome(&self) -> Outcome {
         self.trace.outcome(self.worker.status)
     }
@@ -506,19 +439,15 @@ pub struct Trace {
     pub unanswered: UnansweredCalls,
     /// Number of lines that could not be parsed, by JSONL file.
     pub bad_lines: Vec<(&'static str, u64)>,
-    /// Files that were not read to their end.
     pub partial_reads: Vec<(&'static str, PartialRead)>,
     /// Existing files that could not be read, with the reason; a later attempt may succeed.
     pub unreadable: Vec<(RelPath, String)>,
     /// Tokens used, if the source counts them.
     pub tokens: Option<Tokens>,
-    /// Tokens by language model, if the source counts them.
     pub tokens_by_model: BTreeMap<String, Tokens>,
     /// True if the source counts far fewer tokens than the worker wrote.
     pub tokens_are_partial: bool,
-    /// Outputs that were truncated before they were recorded.
     pub truncated: Vec<RelPath>,
-    /// Parts of a transcript that are shown nowhere.
     pub unused: Unused,
     /// True if the source states no status, so that it is derived from the conversation. Then only
     /// the final words claim success.
@@ -530,29 +459,21 @@ pub struct Trace {
     pub workspace_files: Vec<WorkspaceFile>,
 }
 
-/// A file that a worker changed in its own view of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkspaceFile {
-    /// Path from the root of the workspace.
     pub path: String,
-    /// The kind of change.
     pub kind: ChangeKind,
-    /// Number of lines added.
     pub added: u64,
-    /// Number of lines removed.
     pub removed: u64,
 }
 
 /// Token counts, as stated by the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tokens {
-    /// Tokens read by the model, without those from its cache.
+    /// Tokens read by the model, without the tokens from its cache.
     pub input: u64,
-    /// Tokens written by the model.
     pub output: u64,
-    /// Tokens read from the model's cache.
     pub cache_read: u64,
-    /// Tokens written to the model's cache.
     pub cache_creation: u64,
 }
 
@@ -577,27 +498,21 @@ impl std::ops::SubAssign for Tokens {
 /// Counts of transcript parts that are not shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unused {
-    /// Name of the transcript in the worker's directory.
     pub source: &'static str,
-    /// Total number of lines in the transcript.
     pub lines: u64,
     /// True if the transcript is a document that ends inside a value, or holds something else than
     /// JSON. Nothing behind that place was read.
     pub is_torn: bool,
     /// Number of lines of each unrecognized type.
     pub kinds: BTreeMap<String, u64>,
-    /// Number of results without a matching call.
     pub orphan_results: u64,
     /// Number of calls beyond the limit.
     pub excess_calls: u64,
-    /// Number of lines of subagents beyond the limit.
     pub excess_agent_lines: u64,
 }
 
-/// Calls without an output.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnansweredCalls {
-    /// Number of calls, by tool.
     pub tools: BTreeMap<String, u64>,
     /// Number of calls of tools beyond the limit.
     pub other_tools: u64,
@@ -607,7 +522,6 @@ pub struct UnansweredCalls {
 const TOOLS_MAX: usize = 1_000;
 
 impl UnansweredCalls {
-    /// Counts a call of `tool`.
     pub fn add(&mut self, tool: String) {
         if self.tools.len() < TOOLS_MAX || self.tools.contains_key(&tool) {
             *self.tools.entry(tool).or_default() += 1;
@@ -616,16 +530,13 @@ impl UnansweredCalls {
         }
     }
 
-    /// Returns the number of calls.
     pub fn total(&self) -> u64 {
         self.tools.values().sum::<u64>() + self.other_tools
     }
 }
 
-/// The extent of an incomplete read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialRead {
-    /// Number of bytes read.
     pub bytes: u64,
     /// True if time ran out. If false, the rest is never read.
     pub timed_out: bool,
@@ -634,9 +545,7 @@ pub struct PartialRead {
 /// The calls that no later call resolves, in order; see [`Trace::unresolved`].
 #[derive(Debug, Default)]
 pub struct Unresolved<'a> {
-    /// Calls that failed.
     pub failed: Vec<&'a ToolCall>,
-    /// Calls that are ok by the record but look like failures.
     pub suspects: Vec<&'a ToolCall>,
 }
 
@@ -685,7 +594,6 @@ impl Trace {
             || *is_torn
     }
 
-    /// Returns the last executed call if it failed.
     pub fn failed_last_call(&self) -> Option<&ToolCall> {
         self.calls
             .iter()
@@ -693,7 +601,6 @@ impl Trace {
             .filter(|call| call.outcome == Outcome::Failed)
     }
 
-    /// Returns the outcome of each call, by its file.
     pub fn outcomes(&self) -> impl Iterator<Item = (RelPath, Outcome)> {
         self.calls.iter().map(|call| (call.path.clone(), call.outcome))
     }
@@ -725,22 +632,18 @@ impl Trace {
         found
     }
 
-    /// Returns the number of unparsable lines in all files.
     pub fn total_bad_lines(&self) -> u64 {
         self.bad_lines.iter().map(|(_, lines)| lines).sum()
     }
 
-    /// Returns the number of calls that are ok by the record but look like failures.
     pub fn suspects(&self) -> usize {
         self.calls.iter().filter(|call| call.suspect.is_some()).count()
     }
 
-    /// Returns the number of calls that are running in a worker of this status.
     pub fn running(&self, status: Status) -> usize {
         self.calls.iter().filter(|call| call.is_running(status)).count()
     }
 
-    /// Returns the number of calls with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.calls.iter().filter(|call| call.outcome == outcome).count()
     }

@@ -40,17 +40,14 @@ impl Name {
         Ok(Name(raw.into()))
     }
 
-    /// Returns the name's bytes, as on disk.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the name in the form that system calls take.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
-    /// Returns the name as text; invalid UTF-8 is replaced.
     pub fn to_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
@@ -62,7 +59,6 @@ impl Name {
     }
 }
 
-/// Fails unless `raw` is one component.
 fn check(raw: &[u8]) -> Result<()> {
     if raw.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -84,7 +80,6 @@ impl fmt::Debug for Name {
 pub struct RelPath(Arc<[u8]>);
 
 impl RelPath {
-    /// Returns the root.
     pub fn root() -> RelPath {
         RelPath::default()
     }
@@ -109,12 +104,10 @@ impl RelPath {
         RelPath(text.as_bytes().into())
     }
 
-    /// Returns the path of `name` inside this directory.
     pub fn join(&self, name: &Name) -> RelPath {
         self.join_path(&RelPath(name.0.clone()))
     }
 
-    /// Returns the path of `other` inside this directory.
     pub fn join_path(&self, other: &RelPath) -> RelPath {
         match (self.is_root(), other.is_root()) {
             (true, _) => other.clone(),
@@ -129,7 +122,6 @@ impl RelPath {
         rest.is_some_and(|rest| dir.is_root() || rest.is_empty() || rest.starts_with(b"/"))
     }
 
-    /// Returns true if this is the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
@@ -144,7 +136,6 @@ impl RelPath {
         if self.is_root() { OsStr::new(".") } else { OsStr::from_bytes(&self.0) }
     }
 
-    /// Iterates over the components, from the root down.
     pub fn names(&self) -> impl Iterator<Item = Name> + '_ {
         self.0.split(|b| *b == b'/').filter(|part| !part.is_empty()).map(|part| Name(part.into()))
     }
@@ -162,12 +153,10 @@ impl RelPath {
         }
     }
 
-    /// Returns the number of components.
     pub fn depth(&self) -> usize {
         if self.is_root() { 0 } else { memchr::memchr_iter(b'/', &self.0).count() + 1 }
     }
 
-    /// Returns the path as text; invalid UTF-8 is replaced.
     pub fn to_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
@@ -198,7 +187,6 @@ pub fn printable(bytes: &[u8]) -> String {
     escaped(bytes, |_| false)
 }
 
-/// Escapes a path as [`printable`] does.
 pub fn printable_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
@@ -209,8 +197,8 @@ fn is_like_an_escape(text: &str) -> bool {
     text.starts_with("\\u{") || text.starts_with("\\x")
 }
 
-/// Escapes unprintable characters, invalid UTF-8, and every backslash for whose following text
-/// `is_escape` returns true.
+/// Escapes unprintable characters and invalid UTF-8. Also escapes a backslash if `is_escape`
+/// returns true for the text that begins with it.
 fn escaped(bytes: &[u8], is_escape: fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -28,8 +28,8 @@ pub fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync)
 /// Maps `items` and preserves their order, until `deadline` passes. `map` may hand an item to
 /// another thread and wait for it, so twice as many items are in progress as there are processors.
 ///
-/// No item takes the time of the others: each gets an equal share of it. Those whose share ran out,
-/// so that their result `is_cut`, are mapped again for longer once all others are mapped.
+/// No item takes the time of the others: each gets an equal share of it. An item whose share ran
+/// out, and whose result `is_cut`, is mapped again for longer once all others are mapped.
 pub fn parallel_rounds<T: Sync, R: Send>(
     items: &[T],
     deadline: Deadline<'_>,

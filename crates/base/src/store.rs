@@ -1,7 +1,7 @@
 //! Read-only access to the bytes under one root.
 //!
 //! A store lists directories, stats entries and reads ranges. Its root is opened once, and nothing
-//! outside the root can be reached. A store does not interpret what it reads; `trace`
+//! outside the root can be reached. A store does not interpret the bytes that it reads; `trace`
 //! does. Symlinks, special files and foreign mounts are not followed, but a listing includes them
 //! so that they can be counted.
 
@@ -41,17 +41,13 @@ use crate::name::{Name, RelPath};
 /// listing includes such an entry.
 pub const TEMPORARY_PREFIX: &str = ".swarmletfs-";
 
-/// Returns true if `name` is the name of a temporary entry.
 pub fn is_temporary(name: &Name) -> bool {
     name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes())
 }
 
-/// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A regular file.
     File,
-    /// A directory.
     Folder,
     /// A symlink, never followed. In a [`SingleLinkStore`] also a regular file with several hard
     /// links, never opened.
@@ -85,26 +81,18 @@ impl Kind {
     }
 }
 
-/// Metadata of an entry, as returned by stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// Type of the entry.
     pub kind: Kind,
-    /// Size in bytes.
     pub size: u64,
-    /// The 12 permission bits at the source, without those that an ACL denies to some users.
+    /// The 12 permission bits at the source, without the bits that an ACL denies to some users.
     pub mode: u32,
-    /// Owner at the source.
     pub uid: u32,
-    /// Group at the source.
     pub gid: u32,
-    /// Number of hard links at the source.
     pub nlink: u32,
     /// Identity of the inode; it differs between a replaced file and a changed one.
     pub identity: Identity,
-    /// Time of the last write.
     pub mtime: Time,
-    /// Time of the last change of the inode.
     pub ctime: Time,
 }
 
@@ -126,13 +114,11 @@ pub fn earlier(mtime: Time, ctime: Time) -> Time {
 
 /// Identity of an inode at the source.
 ///
-/// A file system reuses an inode number after its file is removed. The birth time tells the new
-/// file from the old one.
+/// A file system reuses an inode number after its file is removed. The birth time distinguishes the
+/// new file from the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Device number.
     pub dev: u64,
-    /// Inode number.
     pub ino: u64,
     /// Birth time, or zero if the file system keeps none.
     pub born: Time,
@@ -143,14 +129,13 @@ pub struct Identity {
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
 pub struct Time {
-    /// Whole seconds.
     pub secs: i64,
     /// Additional nanoseconds, 0 to 999,999,999.
     pub nanos: u32,
 }
 
-/// Longest clock tick of any file system whose timestamps are relied on: a second, and the time by
-/// which the kernel's clock for timestamps may be behind.
+/// Longest clock tick of any file system whose timestamps are relied on: a second, and the delay of
+/// the kernel's clock for timestamps.
 pub const TICK_MAX: Duration = Duration::from_millis(1_100);
 /// Longest tick of this machine's clock if its timestamps have fractions of a second.
 const LOCAL_TICK_MAX: Duration = Duration::from_millis(100);
@@ -210,16 +195,13 @@ impl Time {
     }
 }
 
-/// One entry of a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Name of the entry.
     pub name: Name,
     /// Type of the entry, as recorded in the directory.
     pub kind: Kind,
 }
 
-/// An open regular file.
 pub trait File: Send + Sync {
     /// Reads at most `buffer.len()` bytes at `offset` bytes; returns 0 at the end. A read may be
     /// short.
@@ -230,7 +212,6 @@ pub trait File: Send + Sync {
         None
     }
 
-    /// Returns the current metadata.
     fn meta(&self) -> Result<Meta>;
 
     /// Returns the current metadata without reading the ACL; `mode` may be too permissive.
@@ -239,7 +220,6 @@ pub trait File: Send + Sync {
     }
 }
 
-/// Bytes under one root.
 pub trait Store: Any + Send + Sync {
     /// Returns the location of the store for messages: a path or a description.
     fn describe(&self) -> String;
@@ -264,7 +244,6 @@ pub trait Store: Any + Send + Sync {
         self.stat(path)
     }
 
-    /// Returns the identity of the root directory.
     fn identity(&self) -> Result<Identity> {
         self.stat_without_acl(&RelPath::root()).map(|root| root.identity)
     }
@@ -312,8 +291,8 @@ pub trait Store: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Reads what every file of a generated directory needs, until `deadline` passes. Without it,
-    /// the first use of a file does so, however long it takes.
+    /// Reads the sources that every file of a generated directory needs, until `deadline` passes.
+    /// Without this call, the first use of a file reads them, however long it takes.
     ///
     /// # Errors
     ///
@@ -341,13 +320,11 @@ pub fn capacity_for(size: usize) -> usize {
     if size > LARGE { size.max(LARGE_CAPACITY) } else { size }
 }
 
-/// Maximum number of retries of an interrupted read.
 const INTERRUPTED_MAX: usize = 16;
 
 /// Size of the first read, in bytes. Most files are small, and touching memory costs more than a
 /// second read.
 const FIRST_READ: usize = 16 << 10;
-/// Factor by which the buffer grows for each further read.
 const GROWTH: usize = 4;
 
 /// Reads up to `limit` bytes from `offset` on; the result is shorter if the file ends.
@@ -419,14 +396,12 @@ pub fn copy_from(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
     length
 }
 
-/// Reads a file sequentially from its start.
 pub struct Stream<'a> {
     file: &'a dyn File,
     offset: u64,
 }
 
 impl Stream<'_> {
-    /// Creates a stream at the start of `file`.
     pub fn new(file: &dyn File) -> Stream<'_> {
         Stream { file, offset: 0 }
     }

@@ -1,5 +1,5 @@
 //! Text primitives of generated files and messages: budgets, shares of a budget, cleaning, and the
-//! format of times and counts. They know nothing about workers.
+//! format of times and counts. They do not depend on workers.
 
 pub mod budget;
 pub mod budgeted;
@@ -122,7 +122,7 @@ pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     }
 }
 
-/// Says how many changed paths of a workspace are not recorded; `None` for none.
+/// Returns a note on the number of changed paths that are not recorded; `None` for none.
 pub fn left_out_as_ignored(paths: u64) -> Option<String> {
     let paths = (paths > 0).then(|| count(paths, "changed path"))?;
     Some(format!("{paths} left out: ignored by .gitignore, or git's own"))

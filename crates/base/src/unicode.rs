@@ -19,11 +19,9 @@ const SELECTORS: &str = r"\p{Variation_Selector}";
 /// Characters that join or separate the shapes of their neighbors.
 const JOINERS: &str = r"\p{Join_Control}";
 const DASHES: &str = r"\p{Dash}";
-/// The lowest invisible code point.
 const FIRST_INVISIBLE: char = '\u{ad}';
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// A set of characters.
 struct CharSet {
     /// Sorted, inclusive ranges.
     ranges: Vec<(char, char)>,
@@ -72,7 +70,6 @@ pub fn is_invisible(c: char) -> bool {
     c >= FIRST_INVISIBLE && SET.contains(c)
 }
 
-/// Returns `text` without its invisible characters.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || !text.contains(is_invisible) {
         return Cow::Borrowed(text);
@@ -97,10 +94,8 @@ pub fn count_hidden(text: &str) -> usize {
 #[derive(Debug, Default)]
 pub struct WritingScanner(PrevChar);
 
-/// Class of the preceding character.
 #[derive(Debug, Default)]
 enum PrevChar {
-    /// Start of the text.
     #[default]
     Start,
     /// A letter, digit or symbol beyond ASCII.
@@ -109,23 +104,17 @@ enum PrevChar {
     Keycap,
     /// A variation selector of ordinary writing.
     Selector,
-    /// Any other character.
     Other,
 }
 
-/// Visibility of a character in its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visibility {
-    /// Visible, or a control character.
     Visible,
-    /// Invisible, but part of ordinary writing.
     Ordinary,
-    /// Invisible, and not part of ordinary writing.
     Hidden,
 }
 
 impl WritingScanner {
-    /// Classifies the next character of the text.
     pub fn classify(&mut self, c: char) -> Visibility {
         static SELECTOR: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(SELECTORS));
         static JOINER: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(JOINERS));

@@ -35,7 +35,6 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 /// Nice value of a thread whose work was abandoned.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// Reason why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfinished {
     /// The work, or earlier work on its subject, missed its deadline and still runs.
@@ -65,7 +64,6 @@ impl<K> Clone for Watchdog<K> {
 }
 
 struct WatchdogState<K> {
-    /// Threads that wait for work, the latest last.
     idle: Mutex<Vec<IdleThread>>,
     /// Subjects of the detached threads that still run.
     detached: Mutex<HashMap<K, DetachedThreads>>,
@@ -83,7 +81,6 @@ struct Task {
     sender: mpsc::Sender<Task>,
 }
 
-/// The detached threads of one subject.
 struct DetachedThreads {
     threads: Vec<Pid>,
     /// Time at which the first of them missed its deadline.
@@ -97,7 +94,6 @@ impl DetachedThreads {
     }
 }
 
-/// State of a piece of work, shared by its thread and its caller.
 enum TaskProgress {
     Waiting,
     Running(Pid),
@@ -106,7 +102,6 @@ enum TaskProgress {
 }
 
 impl<K> Default for Watchdog<K> {
-    /// Creates a watchdog without threads.
     fn default() -> Watchdog<K> {
         let (idle, detached, next_thread) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
         Watchdog { shared: Arc::new(WatchdogState { idle, detached, next_thread }) }
@@ -289,7 +284,6 @@ impl<K: Eq + Hash + Clone> WatchdogState<K> {
         detached.state()
     }
 
-    /// Removes a detached thread that has returned.
     fn returned(&self, subject: &K, thread: Pid) {
         let mut subjects = self.detached.lock();
         if let Some(detached) = subjects.get_mut(subject) {

@@ -1,13 +1,14 @@
-//! Threads that read attributes of the files that they list, such as those of `ls -l` and
-//! `grep -r`. They receive attributes with each listing, which saves a lookup of each file. Others,
-//! such as `find`, receive those of directories only, since they ask for no others.
+//! Threads that read attributes of the files that they list, such as the threads of `ls -l` and
+//! `grep -r`. They receive attributes with each listing, which saves a lookup of each file. Other
+//! threads, such as the threads of `find`, receive attributes of directories only, since they
+//! request no others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of threads to remember. Of several with the same remainder, the last one is known.
+/// Number of threads to remember. Of several threads with the same remainder, only the last one is
+/// remembered.
 const THREADS: usize = 64;
 
-/// A number that no thread has.
 const NO_THREAD: u32 = u32::MAX;
 
 /// The threads that looked up files last. The kernel reports 0 for all threads of other PID
@@ -26,7 +27,6 @@ impl AttrReaders {
         self.slot(thread).inspect(|slot| slot.store(thread, Ordering::Relaxed));
     }
 
-    /// Returns true if the thread looked up a file and is still remembered.
     pub(super) fn contains(&self, thread: u32) -> bool {
         self.slot(thread).is_some_and(|slot| slot.load(Ordering::Relaxed) == thread)
     }

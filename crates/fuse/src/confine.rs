@@ -16,7 +16,7 @@ use landlock::{
 };
 use tracing::{info, warn};
 
-/// Newest Landlock ABI that this program knows. An older kernel enforces the rules that it has.
+/// Newest Landlock ABI that this program supports. An older kernel enforces the rules that it has.
 const LANDLOCK_ABI: ABI = ABI::V7;
 
 /// Confines this thread, and the threads that it starts later, to reading beneath `roots`. Logs

@@ -10,42 +10,42 @@
 //!
 //! Translates kernel requests into calls of `tree`. `service` holds the trees of a mount and the
 //! threads that answer about them; it is replaced as a whole when stores are attached or detached,
-//! so every request sees the old stores or the new ones. `owner_dirs` is what a mount for several
-//! owners has around their trees: it holds nothing of the stores, so the kernel's caches have
-//! nothing to give away. `session` mounts, `confine` drops privileges, `pool` answers slow
+//! so every request sees the old stores or the new ones. `owner_dirs` has the directories around
+//! the trees of a mount for several owners. They hold nothing of the stores, so the kernel's caches
+//! have nothing to give away. `session` mounts, `confine` drops privileges, `pool` answers slow
 //! requests, and `search_threads` answers searches. `guard` contains panics. `PassthroughFiles`
 //! lets the kernel read large files directly, and `watch` invalidates the kernel's caches.
 //!
 //! # Kernel caches
 //!
 //! The kernel trusts the names and attributes of a worker's own files and directories for a second,
-//! or for the TTL if the worker has finished. It still asks at every open of a file, so bytes are
-//! always current, and keeps its pages only if size and times are unchanged. An open of a file
-//! whose size was reported wrongly returns ESTALE, and the kernel looks the name up again.
+//! or for the TTL if the worker has finished. It still sends a request at every open of a file, so
+//! bytes are always current, and keeps its pages only if size and times are unchanged. An open of a
+//! file whose size was reported wrongly returns ESTALE, and the kernel looks the name up again.
 //!
 //! The kernel opens no directories (opendir answers ENOSYS), so a listing that it has costs no
-//! request. It keeps the entries as long as the directory's mtime is the same, and asks for that
-//! when the attributes have expired. Since other entries can come with the same mtime, within one
-//! tick of the clock or in a generated directory, `ListingTimes` remembers which mtimes the kernel
-//! may have, and reports one that is some nanoseconds later. The attributes of a finished worker's
-//! directories expire after a second, too, unless the kernel reports its changes. A position in a
-//! listing carries the version of that listing. A reader continues in that listing as long as
-//! `DirCache` has it, and otherwise in the current one, after the last entry that it was given and
-//! that is still there: of older listings a hash of each name is kept. With `--audit` the kernel
-//! asks at every open of a directory, and does the same otherwise.
+//! request. It keeps the entries as long as the directory's mtime is the same, and requests the
+//! mtime when the attributes have expired. Since other entries can come with the same mtime, within
+//! one tick of the clock or in a generated directory, `ListingTimes` remembers which mtimes the
+//! kernel may have, and reports one that is some nanoseconds later. The attributes of a finished
+//! worker's directories expire after a second, too, unless the kernel reports its changes. A
+//! position in a listing carries the version of that listing. A reader continues in that listing as
+//! long as `DirCache` has it, and otherwise in the current one, after the last entry that it
+//! received and that is still there: a hash of each name of older listings is kept. With `--audit`
+//! the kernel sends a request at every open of a directory; everything else is the same.
 //!
-//! The kernel asks for attributes with each listing (READDIRPLUS). It gets them for the directories
-//! in a worker's own, for the first 2,000 workers of a list and groups of `by/` if the fingerprints
-//! of their workers are known, and, if the program that lists has looked up a file or a link before
-//! (`AttrReaders`), also for its files, and for workers and links to workers whose fingerprints are
-//! known. All other entries come without, so that a listing renders nothing and reads nothing that
-//! nobody asked for. The kernel counts a lookup of each entry all the same and gives it back later
-//! (FORGET), so the inode table counts it too.
+//! The kernel requests attributes with each listing (READDIRPLUS). It receives them for the
+//! directories in a worker's own, for the first 2,000 workers of a list and groups of `by/` if the
+//! fingerprints of their workers are known, and, if the program that lists has looked up a file or
+//! a link before (`AttrReaders`), also for its files, and for workers and links to workers whose
+//! fingerprints are known. All other entries come without, so that a listing renders and reads
+//! nothing beyond the request. The kernel counts a lookup of each entry all the same and gives it
+//! back later (FORGET), so the inode table counts it too.
 //!
 //! A program that goes through the workers in the order of their names, forward or backward, waits
 //! for one report after the other. `ReadAhead` follows such readers by their lookups. From the
 //! third worker in a row on, it has other threads prepare the next ones: their fingerprints, and
-//! those of their reports that the reader requested of the worker before.
+//! the reports that the reader requested of the worker before.
 //!
 //! The first fingerprint of a finished worker adds an inotify watch to each directory before
 //! reading it. A change wakes a dedicated thread, which invalidates the kernel's caches for that
@@ -121,21 +121,18 @@ use swarmletfs_base::error::Error;
 use swarmletfs_tree::route::ContentKind;
 use swarmletfs_tree::tree::{Attr, DirPosition, ListedEntry, Lookup, NodeKind, RequestClass, Tree};
 
-/// Block size that stat and statfs report, in bytes.
 const BLOCK: u32 = 4_096;
 /// ioctl commands that set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
 const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
 
-/// Adapts trees to [`Filesystem`].
 struct FuseAdapter {
     service: Arc<ArcSwap<Service>>,
-    /// The directories around the trees of a mount for several owners.
     owner_dirs: Option<OwnerDirs>,
     passthrough: Arc<PassthroughFiles>,
     /// Set if opens are recorded.
     trail: Option<Arc<OpenTrail>>,
-    /// True if the kernel asks to open directories. Otherwise it reads them without, and asks
-    /// nothing as long as its entries and attributes of them are valid.
+    /// True if the kernel sends a request to open a directory. Otherwise it reads directories
+    /// without, and sends no request while its entries and attributes of them are valid.
     opens_directories: bool,
     /// Set if listings may come with attributes.
     attr_readers: Option<Arc<AttrReaders>>,
@@ -159,7 +156,6 @@ impl FuseAdapter {
         self.service.load().run_here(ino.0, work);
     }
 
-    /// Returns the directories around the trees, if `ino` is one of their inodes.
     fn owner_dirs(&self, ino: INodeNo) -> Option<&OwnerDirs> {
         self.owner_dirs.as_ref().filter(|dirs| dirs.contains(ino.0))
     }
@@ -208,7 +204,6 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
     }
 }
 
-/// Returns the attributes of an empty file or directory without an owner and times.
 fn empty_attr(ino: u64, kind: FileType, mode: u32) -> FileAttr {
     FileAttr {
         ino: INodeNo(ino),
@@ -231,7 +226,6 @@ fn empty_attr(ino: u64, kind: FileType, mode: u32) -> FileAttr {
     }
 }
 
-/// Returns the flag that keeps the kernel's cached data if `is_valid`.
 fn keep_cache_flag(is_valid: bool) -> FopenFlags {
     if is_valid { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
 }
@@ -245,7 +239,6 @@ fn first_offset(version: NonZeroU32) -> u64 {
     u64::from(version.get()) << 32
 }
 
-/// Number of entries that every listing begins with: `.` and `..`.
 const DOTS: usize = 2;
 
 /// Splits the offset of a readdir request into the number of [`DOTS`] to skip and the position
@@ -257,7 +250,6 @@ fn split_offset(offset: u64) -> (usize, DirPosition) {
     (skipped.min(DOTS), version.map_or(DirPosition::Start, after))
 }
 
-/// Classifies reading the entries of a directory from `offset`.
 fn listing_class(tree: &Tree, ino: INodeNo, offset: u64) -> RequestClass {
     tree.classify_listing(ino.0, split_offset(offset).1)
 }
@@ -301,7 +293,7 @@ impl Filesystem for FuseAdapter {
         }
         if self.attr_readers.is_some() {
             // A kernel without it sends a request for each file. With READDIRPLUS_AUTO, the kernel
-            // would ask for attributes of the first part of a long listing only.
+            // would request attributes of the first part of a long listing only.
             let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         }
         self.passthrough.negotiate(config);
@@ -475,7 +467,7 @@ impl Filesystem for FuseAdapter {
         {
             trail.opened(request.into(), ino.0, Ok((ContentKind::Folder, None)));
         }
-        // As if the kernel did not ask.
+        // The kernel keeps its caches, as it does without this request.
         let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
         reply.opened(FileHandle(0), flags);
     }

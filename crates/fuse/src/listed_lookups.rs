@@ -24,12 +24,10 @@ impl<'t> ListedLookups<'t> {
         self.inos.push(ino);
     }
 
-    /// Gives back the last lookup.
     pub(super) fn pop(&mut self) {
         self.inos.pop().inspect(|ino| self.tree.forget(*ino, 1));
     }
 
-    /// Leaves all lookups to the kernel.
     pub(super) fn leave_to_kernel(mut self) {
         self.inos.clear();
     }

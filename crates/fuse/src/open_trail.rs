@@ -1,7 +1,7 @@
-//! Records what readers open, for the log of reads.
+//! Records the files and directories that readers open, for the log of reads.
 //!
-//! The log has paths as they were looked up, so names are kept here for as long as the kernel knows
-//! their inodes.
+//! The log has paths as they were looked up, so names are kept here until the kernel forgets their
+//! inodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,27 +16,21 @@ use swarmletfs_record::read_log::{ABSENT, OK, Process, ReadEntry, ReadLog};
 use swarmletfs_tree::route::ContentKind;
 use swarmletfs_tree::tree::{Ino, ROOT};
 
-/// Deepest path that is recorded.
 const DEPTH_MAX: usize = 256;
 
-/// Most programs whose names are kept.
 const PROGRAMS_MAX: usize = 1_024;
 /// Time for which the name of a process is kept: it may become another program.
 const PROGRAM_TTL: Duration = Duration::from_secs(1);
 
-/// The names of known inodes, and the log.
 pub(super) struct OpenTrail {
     log: ReadLog,
-    /// What is known of processes, and the time at which it was read.
+    /// The properties of processes, each with the time at which they were read.
     processes: Mutex<HashMap<u32, (Instant, Process)>>,
-    /// The parent and the name of each inode.
     names: Mutex<HashMap<Ino, NameIn>>,
 }
 
-/// The inode of a directory, and a name in it.
 type NameIn = (Ino, Arc<[u8]>);
 
-/// A reader.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     uid: u32,
@@ -82,16 +76,17 @@ impl OpenTrail {
         }
     }
 
-    /// Forgets the name of an inode, unless `is_known` returns that the kernel knows it.
+    /// Forgets the name of an inode, unless `is_known` returns true. It states whether the kernel
+    /// still has the inode.
     pub(super) fn forget(&self, ino: Ino, is_known: impl FnOnce() -> bool) {
-        // A lookup at the same time either is known already, or adds the name afterwards.
+        // The kernel counts a concurrent lookup already, or the lookup adds the name afterwards.
         let mut names = self.names.lock();
         if !is_known() {
             names.remove(&ino);
         }
     }
 
-    /// Records an open: with the kind and the size of what was opened, or the error.
+    /// Records an open with the kind and the size of the opened entry, or with the error.
     pub(super) fn opened(
         &self,
         reader: Reader,
@@ -101,7 +96,7 @@ impl OpenTrail {
         let path = self.path(ino);
         match opened {
             Ok(opened) => self.add(reader, &path, Some(opened), None),
-            // The kernel looks the name up again, and opens what it finds.
+            // The kernel looks the name up again, and opens the entry that it finds.
             Err(Error::Stale) => {}
             Err(error) => self.add(reader, &path, None, Some(error)),
         }
@@ -135,7 +130,6 @@ impl OpenTrail {
         });
     }
 
-    /// Returns the path of an inode, each name after a `/`.
     fn path(&self, ino: Ino) -> Vec<u8> {
         let (names, mut at) = (self.names.lock(), ino);
         let mut parts: Vec<Arc<[u8]>> = Vec::new();

@@ -5,7 +5,7 @@
 //! owners/
 //!   alice/      alice's tree: owned by her user, with mode 0700
 //!   bob/
-//! self          a symlink to the tree of whoever reads it
+//! self          a symlink to the tree of its reader
 //! ```
 //!
 //! They are the same for every user, and show nothing of the stores: no number, size or time. So
@@ -42,16 +42,13 @@ const README_TEXT: &str = "\
 `self` leads to your own directory, if there is one for your user. Begin with `self/README.md`.
 ";
 
-/// The directory of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerDir {
-    /// Name of the directory.
     pub name: Name,
     /// The user who can read it.
     pub user: FileOwner,
 }
 
-/// The directories around the trees.
 pub struct OwnerDirs {
     /// Sorted by name, each with the inode of the root of its tree.
     owners: Vec<(OwnerDir, Ino)>,
@@ -82,7 +79,6 @@ impl OwnerDirs {
         (ROOT..=SELF).contains(&ino)
     }
 
-    /// Returns the attributes of one of these files, or of the root of a tree.
     pub(super) fn attr(&self, ino: Ino) -> Option<FileAttr> {
         let FileAttr { kind, perm, size, uid, gid, .. } = match ino {
             ROOT | OWNERS => self.root,
@@ -102,7 +98,6 @@ impl OwnerDirs {
         Some(FileAttr { ino: INodeNo(ino), kind, perm, size, blocks, uid, gid, ..self.root })
     }
 
-    /// Returns the entries of a directory, with their inodes. Returns `None` for a file.
     fn entries(&self, ino: Ino) -> Option<Vec<(&OsStr, Ino)>> {
         match ino {
             ROOT => {
@@ -138,7 +133,6 @@ impl OwnerDirs {
         }
     }
 
-    /// Reads README.md, the only file.
     pub(super) fn read(&self, offset: u64, size: usize, reply: ReplyData) {
         let text = README_TEXT.as_bytes();
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());

@@ -19,7 +19,6 @@ use swarmletfs_tree::tree::Ino;
 /// takes fewer calls per open. Measured; see docs/PERFORMANCE.md.
 const SIZE_MIN: u64 = 128 << 10;
 
-/// The open inodes, each with or without passthrough.
 #[derive(Default)]
 pub(super) struct PassthroughFiles {
     enabled: AtomicBool,
@@ -33,7 +32,8 @@ struct OpenInode {
 }
 
 impl PassthroughFiles {
-    /// Requests passthrough from the kernel. Only its first use shows if the process may use it.
+    /// Requests passthrough from the kernel. Only its first use shows whether the process may use
+    /// it.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) {
         self.enabled.store(request_passthrough(config), Ordering::Relaxed);
     }
@@ -79,7 +79,6 @@ impl PassthroughFiles {
         }
     }
 
-    /// Counts one handle less.
     pub(super) fn release(&self, ino: Ino) {
         let mut all = self.open.lock();
         let Some(open) = all.get_mut(&ino) else { return };

@@ -21,9 +21,7 @@ use rustix::fs::MemfdFlags;
 use super::passthrough_files::request_passthrough;
 use super::session::{self, MountAccess, MountListing};
 
-/// Name of the file.
 pub const PROBE_FILE: &str = "file";
-/// Content of the file.
 const CONTENT: &[u8] = b"read by the kernel\n";
 const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::ZERO;
@@ -37,15 +35,13 @@ pub fn mount_passthrough_probe(mountpoint: &Path) -> io::Result<()> {
     let listing = MountListing::default();
     let config = session::config(MountAccess::Mounter, 1, listing);
     let session = fuser::Session::new(ProbeFs::new()?, mountpoint, &config)?;
-    // Dropping the session would unmount whatever is mounted there by then.
+    // Dropping the session would unmount any file system that is mounted there by then.
     std::mem::forget(session.spawn()?);
     Ok(())
 }
 
-/// The file system with one file.
 struct ProbeFs {
     backing: OwnedFd,
-    /// True if the kernel supports passthrough.
     is_supported: bool,
     /// Never dropped: the kernel reads through it.
     id: Mutex<Option<BackingId>>,

@@ -14,7 +14,6 @@ use tracing::error;
 
 use super::guard::catch_panic;
 
-/// One request.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Time after which a busy thread gets a substitute while jobs wait.
@@ -41,29 +40,26 @@ impl Drop for Queue {
 
 struct PoolShared {
     state: Mutex<PoolState>,
-    /// Wakes an idle thread.
     job_added: Condvar,
-    /// Wakes the thread that starts substitutes.
     all_busy: Condvar,
 }
 
 #[derive(Default)]
 struct PoolState {
     jobs: VecDeque<Job>,
-    /// Number of threads that wait for a job.
     idle: usize,
     /// Start of the current job of each busy thread, by the thread's number.
     busy: HashMap<u64, Instant>,
-    /// Number of all threads.
     threads: usize,
-    /// Number of threads to keep, not counting those that have been busy for long.
+    /// Number of threads to keep, without the threads that have been busy for long.
     target_threads: usize,
     next_thread: u64,
     is_closed: bool,
 }
 
 impl PoolState {
-    /// Returns how many threads have been busy for long, and when the next one will have been.
+    /// Returns the number of threads that have been busy for long, and the time at which the next
+    /// one will have been.
     fn long_busy(&self, now: Instant) -> (usize, Option<Instant>) {
         let due = self.busy.values().map(|began| *began + LONG_JOB);
         let (long_busy, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
@@ -72,14 +68,12 @@ impl PoolState {
 }
 
 impl Pool {
-    /// Creates a pool without threads; [`Pool::start`] starts them.
     pub(super) fn new() -> Pool {
         let (job_added, all_busy) = (Condvar::new(), Condvar::new());
         let shared = PoolShared { state: Mutex::default(), job_added, all_busy };
         Pool { queue: Arc::new(Queue(Arc::new(shared))) }
     }
 
-    /// Queues `job`.
     pub(super) fn run(&self, job: Job) {
         let shared = &self.queue.0;
         let mut state = shared.state.lock();

@@ -16,13 +16,11 @@ const SEARCHES_MAX: usize = 32;
 /// Nice value of a search thread, below the priority of the threads that read from the kernel.
 const NICE: i32 = 5;
 
-/// Runs searches on threads of their own.
 pub(super) struct SearchThreads {
     running: Arc<AtomicUsize>,
     pool: Pool,
 }
 
-/// Counts one running search until it is dropped.
 struct RunningGuard(Arc<AtomicUsize>);
 
 impl Drop for RunningGuard {

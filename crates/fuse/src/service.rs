@@ -9,10 +9,8 @@ use super::pool::Pool;
 use super::search_threads::SearchThreads;
 use swarmletfs_tree::tree::{Ino, InoRange, RequestClass, Tree};
 
-/// Trees, and the threads that answer requests about them.
 pub(super) struct Service {
     trees: Trees,
-    /// Runs requests that may render.
     pool: Pool,
     search_threads: SearchThreads,
     /// Runs requests that are as cheap as a stat. `None` if the threads that read from the kernel
@@ -20,10 +18,8 @@ pub(super) struct Service {
     stat_pool: Option<Pool>,
 }
 
-/// The trees of a mount.
 #[derive(Clone)]
 pub enum Trees {
-    /// The mount shows one tree.
     One(Arc<Tree>),
     /// The mount has a tree for each owner, with the inode numbers of [`InoRange::split`] in this
     /// order. All show the same stores.
@@ -31,7 +27,6 @@ pub enum Trees {
 }
 
 impl Trees {
-    /// Returns the tree that has the inode `ino`.
     fn of_inode(&self, ino: Ino) -> Option<&Arc<Tree>> {
         match self {
             Trees::One(tree) => Some(tree),
@@ -39,7 +34,7 @@ impl Trees {
         }
     }
 
-    /// Returns the trees that `replace` returns for these, or these where it returns `None`.
+    /// Returns the trees with each one replaced by the result of `replace`, if that is not `None`.
     pub(super) fn replaced(&self, mut replace: impl FnMut(&Tree) -> Option<Tree>) -> Trees {
         let mut replaced = |tree: &Arc<Tree>| replace(tree).map_or_else(|| tree.clone(), Arc::new);
         match self {
@@ -63,7 +58,7 @@ impl Trees {
 
 impl Service {
     /// Creates the threads' queues; [`Service::start`] starts the threads. With `opens_here`, the
-    /// threads that read from the kernel may open what the trees show.
+    /// threads that read from the kernel may open the files that the trees show.
     pub(super) fn new(trees: Trees, opens_here: bool) -> Service {
         let pool = Pool::new();
         let search_threads = SearchThreads::new(pool.clone());
@@ -85,7 +80,6 @@ impl Service {
         &self.trees
     }
 
-    /// Returns the pool for requests that may take long.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -145,7 +139,7 @@ impl Service {
     }
 }
 
-/// Starts to prepare what a reader will request next, if it goes through the workers in order.
+/// Starts to prepare the next answers for a reader that goes through the workers in order.
 fn read_ahead(tree: &Arc<Tree>, pool: &Pool) {
     if tree.claim_read_ahead() {
         prepare_next(tree.clone(), pool.clone());

@@ -27,15 +27,12 @@ const THREADS_MIN: usize = 4;
 /// Users who may access the mount, in addition to the permissions of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountAccess {
-    /// Only the user who mounted it.
     Mounter,
-    /// All users.
     Everyone,
 }
 
-/// A mounted tree.
 pub struct Session {
-    /// Never dropped: fuser would unmount whatever is mounted at this path by then.
+    /// Never dropped: fuser would unmount any file system that is mounted at this path by then.
     threads: ManuallyDrop<BackgroundSession>,
     service: Arc<ArcSwap<Service>>,
     watch_guard: Mutex<Option<WatchGuard>>,
@@ -56,23 +53,18 @@ pub fn mount(
     mount_with(Trees::One(tree.into()), mountpoint, access, MountExtras::default())
 }
 
-/// Extras of a mount, besides reading.
 #[derive(Default)]
 pub struct MountExtras {
-    /// The log of what is opened, if there is one.
     pub log: Option<ReadLog>,
-    /// The directories around the trees, if there is one for each owner.
     pub owner_dirs: Option<OwnerDirs>,
-    /// The mount in the kernel's mount table.
     pub listing: MountListing,
 }
 
-/// Source and flags of a mount in the kernel's mount table.
 #[derive(Debug, Clone, Default)]
 pub struct MountListing {
     /// The source; `swarmletfs` if it is `None`.
     pub source: Option<String>,
-    /// No file in the mount can be executed.
+    /// True if no file in the mount can be executed.
     pub no_exec: bool,
 }
 
@@ -80,7 +72,7 @@ pub struct MountListing {
 ///
 /// # Errors
 ///
-/// Those of [`mount`].
+/// The errors of [`mount`].
 pub fn mount_with(
     trees: Trees,
     mountpoint: &Path,
@@ -112,7 +104,7 @@ pub fn mount_with(
     })
 }
 
-/// Returns the number of threads that read from the kernel, and of those in each pool.
+/// Returns the number of threads that read from the kernel, which is also the number in each pool.
 fn thread_count() -> usize {
     thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN))
 }
@@ -123,8 +115,8 @@ fn prepare_passthrough(trees: &Trees) {
     }
 }
 
-/// Starts the threads of `service` and those that read from the kernel. They can read the stores
-/// of the trees, and nothing else.
+/// Starts the threads of `service` and the threads that read from the kernel. They can read the
+/// stores of the trees, and nothing else.
 fn spawn_serving(
     session: fuser::Session<FuseAdapter>,
     service: &Arc<Service>,
@@ -165,7 +157,6 @@ fn start_confined<T: Send>(
     })
 }
 
-/// Returns the configuration of a mount with `threads` serving threads.
 pub(super) fn config(access: MountAccess, threads: usize, listing: MountListing) -> Config {
     // For root the kernel parses the subtype option, for other users fusermount3 does.
     let subtype = if rustix::process::geteuid().is_root() {
@@ -199,15 +190,16 @@ impl Session {
         self.ended.lock().recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 
-    /// Returns true if the path of a store leads to another directory by now.
+    /// Returns true if the path of a store now leads to another directory.
     pub fn is_replaced(&self) -> bool {
         self.service.load().trees().first().is_some_and(|tree| tree.is_replaced())
     }
 
-    /// Shows other trees from now on: `replace` returns one for each tree of the mount, by
-    /// [`Tree::with_view`], or `None` if that stays. A request gets an answer from the old trees or
-    /// from the new ones, and what is open stays so. Returns after the kernel has dropped what it
-    /// cached of the old trees.
+    /// Replaces the trees of the mount. For each tree, `replace` returns its successor by
+    /// [`Tree::with_view`], or `None` if the tree stays.
+    ///
+    /// The old or the new trees answer a request, and open files stay open. Returns after the
+    /// kernel has dropped its caches of the old trees.
     ///
     /// # Errors
     ///
@@ -221,13 +213,12 @@ impl Session {
         self.service.store(service);
         *self.watch_guard.lock() = watch_guard;
         self.forget_attrs(&notifier);
-        // An answer that was under way may have arrived after the first time.
+        // A reply that was under way may have arrived after the first time.
         thread::sleep(watch::REPEAT_DELAY);
         self.forget_attrs(&notifier);
         Ok(())
     }
 
-    /// Makes the kernel drop the attributes that it has cached.
     fn forget_attrs(&self, notifier: &Notifier) {
         let service = self.service.load_full();
         let inodes = service.trees().all().iter().flat_map(|tree| tree.inodes());

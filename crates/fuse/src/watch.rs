@@ -75,7 +75,6 @@ fn forward_changes(trees: &Trees, notifier: &Notifier, end: &OwnedFd) {
     }
 }
 
-/// Invalidates the cached attributes of all inodes of `workers`.
 fn invalidate_workers(trees: &Trees, notifier: &Notifier, workers: &HashSet<WorkerLocation>) {
     if !workers.is_empty() {
         let inodes = trees.all().iter().flat_map(|tree| tree.worker_inodes(workers));
@@ -83,7 +82,6 @@ fn invalidate_workers(trees: &Trees, notifier: &Notifier, workers: &HashSet<Work
     }
 }
 
-/// Invalidates the cached attributes of `inodes`.
 pub(super) fn invalidate_attrs(notifier: &Notifier, inodes: impl Iterator<Item = Ino>) {
     for ino in inodes {
         // Only attributes: the kernel drops pages at the next open or when the attributes differ.

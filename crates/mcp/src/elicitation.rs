@@ -19,7 +19,6 @@ use tokio::sync::watch;
 /// Name of the field that holds the yes, and of the question in an answer.
 const FIELD: &str = "apply";
 
-/// The way to ask the person behind a client.
 pub(super) enum AskChannel {
     /// Requests to the client. The receiver changes once the client has closed its input.
     Requests(watch::Receiver<bool>),
@@ -47,7 +46,6 @@ impl AskChannel {
     }
 }
 
-/// The answer of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Yes,
@@ -62,7 +60,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Returns why nothing is done; `None` for a yes.
+    /// Returns the reason why nothing is done; `None` for a yes.
     pub(super) fn refusal(self) -> Option<&'static str> {
         match self {
             Answer::Yes => None,
@@ -86,7 +84,6 @@ impl Answer {
         }
     }
 
-    /// Returns the answer in a repeated call.
     pub(super) fn from_responses(responses: Option<InputResponses>) -> Answer {
         let answer = responses.and_then(|mut responses| responses.remove(FIELD));
         let answer = answer.and_then(|answer| serde_json::from_value(answer).ok());
@@ -94,7 +91,6 @@ impl Answer {
     }
 }
 
-/// Returns the question in the form that clients receive.
 fn to_params(message: String) -> Result<ElicitRequestParams, ErrorData> {
     let field = BooleanSchema::new()
         .title("Apply these changes")

@@ -34,11 +34,9 @@ use self::pending::{Pending, PendingEntry};
 use super::McpServer;
 use super::stdio::FRAME_MAX;
 
-/// The only path that is served.
 pub(super) const PATH: &str = "/mcp";
 /// Shortest token, in bytes.
 const TOKEN_MIN: usize = 16;
-/// Most connections that have not presented the token.
 const PENDING_MAX: usize = 1_024;
 /// Connections to accept before other tasks run. A turn of the runtime is 61 steps, and each
 /// connection takes two: accepting more at a time would evict connections that were never read.
@@ -48,12 +46,10 @@ const BATCH: usize = 16;
 const BACKLOG: u32 = 4_096;
 /// Time from the start of a connection to its first request with the token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for the whole body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time from one request to the end of the next one's headers, once a connection has presented the
 /// token.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest headers of a request, in bytes.
 const HEADERS_MAX: usize = 16 << 10;
 /// Time to wait after accept has failed and there was no connection to evict.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -92,11 +88,9 @@ impl Token {
     }
 }
 
-/// Settings of the HTTP transport.
 pub struct HttpConfig {
     /// Loopback address; port 0 is any free port.
     pub address: SocketAddr,
-    /// Token that clients must present.
     pub token: Token,
 }
 
@@ -160,7 +154,6 @@ pub(super) async fn serve(
     }
 }
 
-/// Starts to listen at `address`.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restarted server need not wait for the connections of the previous one to expire.
@@ -219,7 +212,6 @@ async fn converse(
     }
 }
 
-/// Answers a request that has the token.
 async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) -> HttpResponse {
     if request.uri().path() != PATH {
         return refused(StatusCode::NOT_FOUND, "cannot find this path; use /mcp\n");

@@ -1,13 +1,13 @@
 //! A Model Context Protocol server for agents that cannot mount, over stdin and stdout or HTTP.
 //!
 //! Tools and resources return the bytes of the tree. The server translates arguments into paths and
-//! queries, and bounds answers to a size that an agent can take, with notes on what was omitted.
-//! Requests run on their own threads, so a long search delays no other request. A request that
-//! panics gets an error.
+//! queries, and bounds answers to a size that an agent can take, with notes on omissions. Requests
+//! run on their own threads, so a long search delays no other request. A request that panics gets
+//! an error.
 //!
-//! `tools` defines the tools that read, `supervisor` those that write, `resources` the files by
-//! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in
-//! its sandbox; `stdio` and `http` are the transports.
+//! `tools` defines the tools that read, `supervisor` the tools that write, and `resources` the
+//! files by their URIs; `elicitation` asks the person behind a client; `worker` is the server of a
+//! worker in its sandbox; `stdio` and `http` are the transports.
 //!
 //! # Modules
 //!
@@ -63,14 +63,12 @@ const REPLACED_INTERVAL: Duration = Duration::from_secs(1);
 const REQUESTS: usize = 8;
 /// Threads for other work: stdin and stdout, which may block, and the backfill.
 const OTHER_THREADS: usize = 3;
-/// Instructions for clients, sent on initialization.
 const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every \
 worker has a folder `workers/<id>/` with summary (one screen, its claims checked against its \
 record), evidence.txt (its tool outputs, failures first) and index.json beside its own files. \
 Start with read_file `summary`, then use summarize or get_evidence for failed workers; search and \
 grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
 checks marks them. read_file `README.md` has the details.";
-/// More instructions for the clients of a supervisor.
 const SUPERVISOR_INSTRUCTIONS: &str = " As the supervisor, create_worker starts the record of a \
 new worker, annotate_worker keeps notes on one and write_note those on the swarm, changes shows what one changed in its view of a \
 workspace, and apply_changes asks the person to apply it; it is there only if this client can ask \
@@ -152,7 +150,6 @@ impl ServedTree {
         }
     }
 
-    /// Returns the current tree.
     fn get(&self) -> Arc<Tree> {
         let mut current = self.current.lock();
         let (tree, is_due) = (current.0.clone(), current.1.elapsed() >= REPLACED_INTERVAL);
@@ -189,7 +186,6 @@ impl McpServer {
         McpServer { tree, supervisor, requests, input_ended: None }
     }
 
-    /// Returns the tools that the client of a request may call.
     fn tools(&self, context: &RequestContext<RoleServer>) -> Vec<Tool> {
         let mut all: Vec<Tool> = tools::all().iter().map(|tool| tool.definition.clone()).collect();
         if self.supervisor.is_some() {
@@ -250,7 +246,6 @@ impl McpServer {
         }
     }
 
-    /// Applies the changes of a question after a yes.
     async fn conclude(
         &self,
         supervisor: &Arc<Supervisor>,
@@ -312,7 +307,6 @@ fn backfill(tree: Arc<Tree>) {
     });
 }
 
-/// Returns the result of a tool as clients receive it.
 fn to_response(result: ToolResult) -> CallToolResponse {
     CallToolResponse::Complete(match result {
         Ok(output) => CallToolResult::success(output.blocks().map(ContentBlock::text).collect()),

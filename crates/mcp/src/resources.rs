@@ -10,7 +10,6 @@ use super::slice::{MAX, OpenFile, SliceRequest, error_message};
 use swarmletfs_base::name::printable;
 use swarmletfs_tree::tree::{NodeKind, Symlinks, Tree};
 
-/// Prefix of all URIs.
 const SCHEME: &str = "swarm:///";
 /// ASCII characters that are percent-encoded in URIs.
 const ESCAPED: &AsciiSet = &CONTROLS
@@ -29,17 +28,14 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b']')
     .add(b'^')
     .add(b'|');
-/// Listed files of the root, with their descriptions.
 const ROOT_FILES: [(&str, &str); 4] = [
     ("README.md", "how to read this tree"),
     ("summary", "the swarm on one screen"),
     ("evidence.txt", "why workers failed"),
     ("index.json", "every worker, one entry each"),
 ];
-/// Number of workers per page of the list.
 const PAGE: usize = 200;
 
-/// Returns the URI of a path.
 fn uri_of(path: &str) -> String {
     format!("{SCHEME}{}", utf8_percent_encode(path, ESCAPED))
 }
@@ -84,7 +80,6 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
     Ok(listed)
 }
 
-/// Returns the template of the URIs of all files.
 pub(super) fn template() -> ResourceTemplate {
     ResourceTemplate::new(format!("{SCHEME}{{+path}}"), "file").with_description(
         "any file of the tree by its path, also by query paths such as search/<words> and \
@@ -92,7 +87,6 @@ pub(super) fn template() -> ResourceTemplate {
     )
 }
 
-/// Reads the file at a URI.
 pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let Some(path) = uri.strip_prefix(SCHEME) else {
         return Err(ErrorData::resource_not_found(

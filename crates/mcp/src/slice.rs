@@ -1,4 +1,4 @@
-//! Slices of files as text, with notes on what is omitted.
+//! Slices of files as text, with notes on omissions.
 
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::printable;
@@ -14,14 +14,12 @@ pub(super) const LINES: u64 = 2_000;
 const CHARACTER: usize = 4;
 /// Longest text of a client that is repeated in a message, in bytes.
 const ECHO_MAX: usize = 200;
-/// Amount of data read at once, in bytes.
 const CHUNK: usize = 256 << 10;
 /// Number of leading bytes that decide whether a file is binary.
 const HEAD: usize = 8 << 10;
 /// Most data read to reach a line, in bytes.
 const SKIPPED_MAX: u64 = 256 << 20;
 
-/// The range of a slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SliceRequest {
     /// Offset and size in bytes.
@@ -30,27 +28,24 @@ pub(super) enum SliceRequest {
     Lines(u64, u64),
 }
 
-/// A text for a client, such as a slice of a file, and a note on what the text lacks.
+/// A text for a client, such as a slice of a file, with a note on its omissions.
 #[derive(Debug)]
 pub(super) struct NotedText {
     /// The text, exact where the file is UTF-8.
     pub(super) text: String,
-    /// The note, if the text is incomplete or not that of the file.
+    /// Set if the text is incomplete, or differs from the file.
     pub(super) note: Option<String>,
 }
 
 impl NotedText {
-    /// Creates a text without a note.
     pub(super) fn new(text: impl Into<String>) -> NotedText {
         NotedText { text: text.into(), note: None }
     }
 
-    /// Creates a text from the bytes of a generated file, which are UTF-8.
     pub(super) fn from_bytes(bytes: &[u8]) -> NotedText {
         NotedText::new(String::from_utf8_lossy(bytes))
     }
 
-    /// Creates a note without a text.
     fn only_note(note: String) -> NotedText {
         NotedText { text: String::new(), note: Some(note) }
     }
@@ -67,7 +62,6 @@ impl NotedText {
 pub(super) struct OpenFile<'t> {
     tree: &'t Tree,
     fh: Fh,
-    /// Name for messages.
     name: String,
 }
 
@@ -78,14 +72,12 @@ impl Drop for OpenFile<'_> {
 }
 
 impl<'t> OpenFile<'t> {
-    /// Opens the file at `path`.
     pub(super) fn at_path(tree: &'t Tree, path: &[u8]) -> Result<OpenFile<'t>> {
         let opened = tree
             .with_path(path, Symlinks::Follow, |place| Ok((place.leaf().open()?, place.path())));
         opened.map(|(opened, path)| OpenFile::from_handle(tree, opened.fh, printable(&path)))
     }
 
-    /// Takes over an open handle.
     pub(super) fn from_handle(tree: &'t Tree, fh: Fh, name: String) -> OpenFile<'t> {
         OpenFile { tree, fh, name }
     }
@@ -96,7 +88,6 @@ impl<'t> OpenFile<'t> {
         Ok((bytes.len() <= most).then_some(bytes))
     }
 
-    /// Reads a slice.
     pub(super) fn slice(&self, request: SliceRequest) -> Result<NotedText> {
         let head = self.read(0, HEAD)?;
         if memchr::memchr(0, &head).is_some() {
@@ -204,7 +195,6 @@ impl<'t> OpenFile<'t> {
         Ok(self.slice_with_notes(&bytes, notes))
     }
 
-    /// Describes the omitted bytes from `from` to the end.
     fn omission(&self, from: u64) -> Result<String> {
         let size = self.size()?;
         let (left, last) = (size.saturating_sub(from), size.saturating_sub(1));
@@ -223,13 +213,11 @@ impl<'t> OpenFile<'t> {
         self.tree.read(self.fh, offset, size, <[u8]>::to_vec)
     }
 
-    /// Returns the current size in bytes. The file may grow.
     fn size(&self) -> Result<u64> {
         self.tree.size(self.fh)
     }
 }
 
-/// Returns one note with all `notes`, or `None` if there are none.
 pub(super) fn joined_note(notes: &[String]) -> Option<String> {
     (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")))
 }
@@ -264,7 +252,6 @@ pub(super) fn echo(text: &str) -> String {
     shown
 }
 
-/// Formats the error of an operation on a path, with a hint.
 pub(super) fn error_message(path: &str, error: &Error) -> String {
     let shown = if path.is_empty() { "''".to_owned() } else { echo(path) };
     let (text, hint) = match error {

@@ -28,7 +28,6 @@ pub(super) const FRAME_MAX: usize = 16 << 20;
 const HEAD: usize = 64 << 10;
 /// Most messages that wait to be written.
 const QUEUE: usize = 64;
-/// Methods of the protocol that a client may call.
 pub(super) const METHODS: [&str; 13] = [
     "initialize",
     "ping",
@@ -45,17 +44,14 @@ pub(super) const METHODS: [&str; 13] = [
     "completion/complete",
 ];
 
-/// The streams of a client.
 pub(super) struct Streams<R, W> {
     pub(super) input: R,
     pub(super) output: W,
-    /// Becomes true at the end of the input.
     pub(super) ended: watch::Sender<bool>,
     /// Ends the connection once it is true, as the end of the input does.
     pub(super) stop: Option<watch::Receiver<bool>>,
 }
 
-/// Serves one client until it closes its input.
 pub(super) async fn serve<S, R, W>(server: S, streams: Streams<R, W>)
 where
     S: ServerHandler,
@@ -91,7 +87,6 @@ async fn write<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Encodes a message as a line.
 fn encode(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
     let mut line = match message {
         // JSON-RPC requires a null id in an error about a message without a readable id.
@@ -104,7 +99,6 @@ fn encode(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Reads messages from lines.
 struct StdioTransport<R> {
     input: BufReader<R>,
     /// The part of a line that was read so far. Kept here because `receive` may be canceled.
@@ -116,15 +110,11 @@ struct StdioTransport<R> {
     /// True once the client has sent a request.
     is_begun: bool,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
-    /// The ids of unanswered requests.
     unanswered: watch::Sender<Vec<RequestId>>,
-    /// Becomes true at the end of the input.
     ended: watch::Sender<bool>,
-    /// Ends the connection once it is true.
     stop: Option<watch::Receiver<bool>>,
 }
 
-/// Returns once `stop` is true.
 async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
     if let Some(stop) = stop
         && stop.wait_for(|stops| *stops).await.is_ok()
@@ -134,7 +124,6 @@ async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
     std::future::pending().await
 }
 
-/// A parsed line.
 enum Frame {
     Message(Box<ClientJsonRpcMessage>),
     Invalid(ErrorData, Option<RequestId>),
@@ -201,7 +190,6 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
     }
 }
 
-/// Returns the id in the first part of a truncated message.
 fn id_of_truncated(head: &[u8]) -> Option<RequestId> {
     /// Stores the id in its reference: the truncated object always ends in a parse error.
     struct IdVisitor<'a>(&'a mut Option<RequestId>);
@@ -227,7 +215,6 @@ fn id_of_truncated(head: &[u8]) -> Option<RequestId> {
     id
 }
 
-/// Parses a line.
 fn parse(line: &[u8]) -> Frame {
     if line.trim_ascii().is_empty() {
         return Frame::Ignored;
@@ -281,7 +268,6 @@ fn parse(line: &[u8]) -> Frame {
     }
 }
 
-/// Removes a request from the unanswered ones.
 fn remove_unanswered(unanswered: &watch::Sender<Vec<RequestId>>, id: &RequestId) {
     unanswered.send_modify(|unanswered| {
         if let Some(at) = unanswered.iter().position(|other| other == id) {

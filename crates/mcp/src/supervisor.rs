@@ -37,18 +37,15 @@ const PENDING_MAX: usize = 64;
 /// Length of the name of a waiting question, in random bytes.
 const TOKEN_SIZE: usize = 16;
 
-/// Opens the store for writing.
 type OpenStore = dyn Fn() -> Result<Store, String> + Send + Sync;
 /// Reads the whole diff of a worker's changes.
 type ReadDiff = dyn Fn(&Store, &Name) -> Result<Vec<u8>, String> + Send + Sync;
 
-/// A supervisor's access to the served store.
 pub struct Supervisor {
     open: Box<OpenStore>,
     read_diff: Box<ReadDiff>,
     owner: Option<String>,
     run: Option<String>,
-    /// Time that a person has to answer.
     pub(super) answer_limit: Duration,
     /// Questions that wait for a repeated call, the oldest first.
     pending: Mutex<VecDeque<PendingQuestion>>,
@@ -62,13 +59,12 @@ struct PendingQuestion {
     question: Question,
 }
 
-/// A question to the person, with what to do after a yes.
+/// A question to the person, with the changes that a yes applies.
 pub(super) struct Question {
     arguments: ApplyInput,
     proposal: Proposal,
 }
 
-/// Result of [`Supervisor::take`].
 pub(super) enum Waiting {
     Found(Box<Question>),
     Expired(Box<Question>),
@@ -183,13 +179,11 @@ impl Supervisor {
 }
 
 impl Question {
-    /// Returns the text that the person sees.
     pub(super) fn message(&self) -> &str {
         self.proposal.message()
     }
 }
 
-/// A tool of the supervisor with its implementation.
 pub(super) struct SupervisorTool {
     pub(super) definition: Tool,
     pub(super) call: Box<SupervisorFn>,
@@ -211,7 +205,6 @@ pub(super) fn tools() -> &'static [SupervisorTool] {
     &TOOLS
 }
 
-/// Returns the definition of the tool that asks the person.
 pub(super) fn apply_definition() -> &'static Tool {
     static APPLY_TOOL: LazyLock<Tool> = LazyLock::new(|| {
         definition::<ApplyInput>(
@@ -252,10 +245,8 @@ struct ChangesInput {
     tokens: Option<u32>,
 }
 
-/// Default size of a diff, in bytes.
 const DIFF_DEFAULT: u32 = 16_000;
 
-/// Name of the tool that shows changes.
 const CHANGES: &str = "changes";
 
 fn changes_tool() -> SupervisorTool {
@@ -284,10 +275,6 @@ fn changes(_: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
 }
 
 /// Returns the name of a worker that the served view shows.
-///
-/// # Errors
-///
-/// There is none.
 fn find_worker(tree: &Tree, worker: &str) -> Result<Name, ToolError> {
     let id = worker_id(worker);
     let path = format!("workers/{}", path_component(&id));
@@ -302,7 +289,6 @@ fn find_worker(tree: &Tree, worker: &str) -> Result<Name, ToolError> {
     })
 }
 
-/// Returns a text with the warnings of a store as its note.
 fn with_warnings(text: String, store: &Store) -> NotedText {
     NotedText { text, note: joined_note(&store.take_warnings()) }
 }

@@ -31,11 +31,8 @@ pub(super) use workers::worker_file;
 /// Largest list, in bytes. A cursor continues a longer one.
 const LIST_MAX: usize = 24_000;
 
-/// A tool with its implementation.
 pub(super) struct ToolEntry {
-    /// The definition for clients.
     pub(super) definition: Tool,
-    /// The implementation.
     pub(super) call: Box<ToolFn>,
 }
 
@@ -48,7 +45,6 @@ impl ToolError {
         ToolError(text.into())
     }
 
-    /// Returns a function that converts errors of operations on `path`.
     pub(super) fn at(path: &str) -> impl Fn(Error) -> ToolError {
         move |error| ToolError(error_message(path, &error))
     }
@@ -58,7 +54,6 @@ impl ToolError {
 pub(super) type ToolResult = Result<NotedText, ToolError>;
 type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
-/// Returns all tools.
 pub(super) fn all() -> &'static [ToolEntry] {
     static ALL: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
         [workers::tools(), files::tools(), search::tools()].into_iter().flatten().collect()
@@ -91,11 +86,6 @@ pub(super) fn definition<A: JsonSchema + Any>(
     Tool::new(name, description, Arc::new(schema)).with_annotations(annotations)
 }
 
-/// Parses the arguments of the tool `name`.
-///
-/// # Errors
-///
-/// They do not match the schema.
 pub(super) fn parse_arguments<A: DeserializeOwned>(
     name: &str,
     mut arguments: JsonObject,
@@ -135,7 +125,6 @@ pub(super) fn compile_glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     Ok(glob.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher())
 }
 
-/// Returns a path argument, or the root if it is missing.
 pub(super) fn path_or_root(path: Option<String>) -> String {
     non_empty(path).unwrap_or_else(|| ".".into())
 }

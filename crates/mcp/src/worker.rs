@@ -2,8 +2,8 @@
 //!
 //! This server runs inside the sandbox of `swarmletfs run`, so the kernel confines every tool to
 //! the draft and to the worker's own folder. Each call is recorded before its result is sent. The
-//! names, arguments and defaults of the tools are those that agents know from other programs with
-//! tools for files.
+//! names, arguments and defaults of the tools are familiar to agents from other programs with tools
+//! for files.
 //!
 //! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands
 //! as `kept_command` starts and ends them.
@@ -88,11 +88,9 @@ where
     })
 }
 
-/// The request handler.
 #[derive(Clone)]
 struct WorkerServer {
     session: Arc<WorkerSession>,
-    /// Becomes true once the worker has finished.
     finished: watch::Sender<bool>,
     /// Permits for calls that run, fewer than the runtime has threads: the streams use some.
     calls: Arc<Semaphore>,
@@ -100,14 +98,12 @@ struct WorkerServer {
     is_left: Arc<AtomicBool>,
 }
 
-/// A running call of a tool.
 struct ToolRun<'a> {
     session: &'a WorkerSession,
     /// Returns true once the client has canceled the call, or is gone.
     is_canceled: &'a dyn Fn() -> bool,
 }
 
-/// A tool of a worker.
 struct WorkerTool {
     definition: Tool,
     call: WorkerFn,
@@ -115,14 +111,12 @@ struct WorkerTool {
 
 type ToolBody = fn(&ToolRun<'_>, JsonObject) -> ToolResult;
 
-/// The implementation of a tool.
 #[derive(Clone, Copy)]
 enum WorkerFn {
     /// Its result is recorded as the output of a call.
     Recorded(ToolBody),
-    /// It records what it does itself.
+    /// It records its own work.
     Recording(ToolBody),
-    /// It ends the worker.
     Finish(ToolBody),
 }
 
@@ -136,7 +130,6 @@ fn definition<A: JsonSchema + std::any::Any>(
     super::tools::definition::<A>(name, description, annotations)
 }
 
-/// Returns all tools.
 fn tools() -> &'static [WorkerTool] {
     static TOOLS: LazyLock<Vec<WorkerTool>> = LazyLock::new(|| {
         let (execute, record) = (vec![execute::tool()], session::tools());
@@ -146,7 +139,6 @@ fn tools() -> &'static [WorkerTool] {
 }
 
 impl WorkerServer {
-    /// Calls a tool on a thread of its own, and records the call.
     async fn call(
         &self,
         tool: &'static WorkerTool,

@@ -1,8 +1,8 @@
 //! The log of changes to a store: one line of JSON per change, in a file per day.
 //!
 //! The log is in `audit/` of the store. This module defines its entries and reads them;
-//! [`crate::write`] appends. Whoever may write to a store may also change its log: it says what
-//! happened, and proves nothing against its writers.
+//! [`crate::write`] appends. Any writer of a store may also change its log, so the log records
+//! events but proves nothing against its writers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,21 +18,15 @@ use swarmletfs_base::store::{Kind, Store};
 use swarmletfs_trace::jsonl;
 use swarmletfs_trace::swarmlet::AUDIT;
 
-/// The directory of the log, in the root of a store.
 pub const FOLDER: &str = AUDIT;
-/// Suffix of the files of the log. The name before it begins with the day.
 const SUFFIX: &str = ".jsonl";
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Time of the change, UTC.
     pub time: Timestamp,
-    /// User id of the process that made it.
     pub uid: u32,
-    /// Process id.
     pub pid: u32,
-    /// Name of the program.
     pub program: String,
     /// Role of the process, such as `worker:w1` for a command that runs as that worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +37,6 @@ pub struct AuditEntry {
     /// Id of the worker, if the change belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The written files, from the root of the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<AuditPath>,
     /// `ok`, or the error.
@@ -55,19 +48,16 @@ pub struct AuditEntry {
 pub struct AuditPath {
     /// Path from the root of the store; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// Number of written bytes.
     pub bytes: u64,
     /// SHA-256 of the written bytes; absent for large outputs of calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
 
-/// Selects entries of the log.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
     /// Only changes at this time or later.
     pub since: Option<Timestamp>,
-    /// Only changes of this worker.
     pub worker: Option<String>,
 }
 
@@ -81,7 +71,6 @@ impl AuditFilter {
 /// The parts of the log that could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditSkips {
-    /// Files that could not be read.
     pub files: u64,
     /// Lines that are not entries.
     pub lines: u64,
@@ -99,11 +88,9 @@ pub fn day(time: Timestamp) -> String {
 /// by day, part, user and process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogName {
-    /// The day of the changes in it.
     pub day: String,
     /// The number among the files of a day and a group, from 1.
     pub part: u32,
-    /// The entries that are in it.
     pub group: LogGroup,
 }
 
@@ -116,9 +103,7 @@ pub struct LogGroup {
     pub pid: Option<u32>,
 }
 
-/// Prefix of a user's id in the name of a file.
 const UID: &str = "uid";
-/// Prefix of a process's id in the name of a file.
 const PID: &str = "pid";
 
 impl LogName {
@@ -134,7 +119,7 @@ impl LogName {
         Name::new(format!("{}{uid}{pid}{part}{SUFFIX}", self.day))
     }
 
-    /// Parses a name on disk. Returns `None` if it is not that of a file of the log.
+    /// Parses a name on disk. Returns `None` if no file of the log has such a name.
     pub fn parse(name: &Name) -> Option<LogName> {
         let text = name.to_text();
         let mut words = text.strip_suffix(SUFFIX)?.split('.').peekable();

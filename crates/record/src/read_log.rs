@@ -1,12 +1,12 @@
-//! The log of what readers of a mount open: one line of JSON per open, in a file per day.
+//! The log of the files that readers of a mount open: a line of JSON per open, in a file per day.
 //!
 //! The read side of a mount writes to no store, so the log is elsewhere. Entries go through a
-//! bounded queue to one thread, so that no reader waits for the log. What does not fit into the
-//! queue is counted, and the next entry states the number.
+//! bounded queue to one thread, so that no reader waits for the log. Entries that do not fit into
+//! the queue are counted, and the next entry states the number.
 //!
-//! A reader that opens much makes the log full. Each user has files of its own, and so has each
-//! process that opens much, or whose children do. The one that has most loses entries first, so
-//! that no reader can remove the entries of the others.
+//! A reader that opens many files fills the log. Each user has files of its own, and so has each
+//! process that opens many, or whose children do. The one with the most bytes loses entries
+//! first, so that no reader can remove the entries of the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -28,13 +28,13 @@ use swarmletfs_tree::route::ContentKind;
 
 /// Default limit of the log, in bytes.
 pub const LIMIT_DEFAULT: u64 = 256 << 20;
-/// Entries that may wait to be written.
+/// Maximum number of entries that wait to be written.
 const QUEUE: usize = 16 << 10;
-/// Most entries that are written at once.
+/// Maximum number of entries that are written at once.
 const BATCH: usize = 256;
 /// Share of the limit from which on a process, or the children of one, have files of their own.
 const OWN_FILES_PART: u64 = 64;
-/// Most processes whose entries are counted.
+/// Maximum number of processes whose entries are counted.
 const COUNTED_MAX: usize = 64 << 10;
 /// Maximum length of a process's status, in bytes. It lists up to 65,536 groups.
 const STATUS_MAX: u64 = 1 << 20;
@@ -42,9 +42,7 @@ const STATUS_MAX: u64 = 1 << 20;
 const COMM_MAX: u64 = 64;
 /// Longest time for which a reader waits until its name is read.
 const NAME_TIME_MAX: Duration = Duration::from_millis(100);
-/// Result of an open that succeeded.
 pub const OK: &str = "ok";
-/// Result of an open of a name that is not there.
 pub const ABSENT: &str = "absent";
 /// Result of the last entry of a log that lost entries before it.
 pub const LOST: &str = "lost";
@@ -52,16 +50,12 @@ pub const LOST: &str = "lost";
 /// One open of a file or directory, or an attempt at one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadEntry {
-    /// Time of the open, UTC.
     pub time: Timestamp,
-    /// User id of the reader.
     pub uid: u32,
-    /// Process id of the reader.
     pub pid: u32,
     /// Name of the reader's program; absent if the process had ended before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Process id of the reader's parent, if it is known.
     #[serde(skip)]
     pub parent: Option<u32>,
     /// Path in the tree; bytes that are not UTF-8 are replaced.
@@ -93,7 +87,7 @@ impl LogEntry for ReadEntry {
     }
 }
 
-/// Writes entries. Dropping it writes all that wait.
+/// Writes entries. Dropping it writes all entries that wait.
 pub struct ReadLog {
     /// `None` while the log is dropped.
     entries: Option<SyncSender<ReadEntry>>,
@@ -103,16 +97,14 @@ pub struct ReadLog {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is known of a reader's process.
+/// Facts about a reader's process, absent if it had ended before they were read.
 #[derive(Debug, Clone, Default)]
 pub struct Process {
-    /// Name of the program.
     pub program: Option<String>,
-    /// Process id of the parent.
     pub parent: Option<u32>,
 }
 
-/// The id of a process, and the receiver of what is known of it.
+/// The id of a process, and the sender of the reply.
 type NameRequest = (u32, SyncSender<Process>);
 
 impl ReadLog {
@@ -139,8 +131,8 @@ impl ReadLog {
         Ok(ReadLog { entries: Some(sender), lost, names, writer })
     }
 
-    /// Returns what is known of a process. The threads that serve a mount cannot read it
-    /// themselves, and later the process may have ended.
+    /// Returns the program and the parent of a process. The threads that serve a mount cannot read
+    /// them themselves, and later the process may have ended.
     pub fn process(&self, pid: u32) -> Process {
         let (sender, process) = sync_channel(1);
         if self.names.try_send((pid, sender)).is_err() {
@@ -149,7 +141,7 @@ impl ReadLog {
         process.recv_timeout(NAME_TIME_MAX).unwrap_or_default()
     }
 
-    /// Adds an entry, whose number of lost entries is filled in.
+    /// Adds an entry, and fills in its number of lost entries.
     pub fn add(&self, mut entry: ReadEntry) {
         let Some(entries) = &self.entries else { return };
         entry.lost = self.lost.swap(0, Ordering::Relaxed);
@@ -173,7 +165,6 @@ impl Drop for ReadLog {
     }
 }
 
-/// Answers requests for names until all senders are gone.
 fn answer_names(proc: &Dir, requests: &Receiver<NameRequest>) {
     while let Ok((pid, sender)) = requests.recv() {
         // The reader may not wait any more.
@@ -196,7 +187,6 @@ impl Groups {
         Groups { quiet_max: limit / OWN_FILES_PART, by_process, by_parent }
     }
 
-    /// Returns the group of an entry whose line has this length.
     fn group(&mut self, entry: &ReadEntry, length: usize) -> LogGroup {
         let is_loud = |counts: &mut HashMap<u32, u64>, pid: u32| {
             if counts.len() >= COUNTED_MAX && !counts.contains_key(&pid) {
@@ -212,7 +202,7 @@ impl Groups {
     }
 }
 
-/// Writes entries until all senders are gone, and then the number of those that were lost.
+/// Writes entries until all senders are gone, and then the number of lost ones.
 fn write(folder: &Dir, entries: &Receiver<ReadEntry>, limit: u64, lost: &AtomicU64) {
     let (mut is_failing, mut removed, mut groups) = (false, 0, Groups::new(limit));
     while let Ok(mut first) = entries.recv() {
@@ -270,7 +260,6 @@ fn write(folder: &Dir, entries: &Receiver<ReadEntry>, limit: u64, lost: &AtomicU
     }
 }
 
-/// Returns what `/proc` has of a process.
 fn process(proc: &Dir, pid: u32) -> Process {
     let path = RelPath::parse(pid.to_string()).ok();
     let Some(folder) = path.and_then(|path| proc.enter(&path).ok()) else {

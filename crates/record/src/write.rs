@@ -1,13 +1,14 @@
 //! Records workers: changes of a store, whole or not at all.
 //!
 //! [`Store::create_worker`] makes a [`Worker`]; its calls, messages and files are recorded while it
-//! works, and [`Worker::finish`] ends it. What is written has the layout of docs/FORMATS.md, so any
-//! other program could have written it, and the reading half needs to know nothing of this module.
+//! works, and [`Worker::finish`] ends it. The written files have the layout of docs/FORMATS.md, so
+//! any other program could have written them, and the reading half needs to know nothing of this
+//! module.
 //!
 //! After a crash at any moment, a store holds the old or the new state of each change. A change is
-//! a temporary file and a rename, or an append of whole lines; see [`Durability`] for what reaches
-//! the disk. Several processes and users may record at once: the calls of a worker are numbered
-//! under a lock. Problems that do not prevent a change are in [`Store::take_warnings`].
+//! a temporary file and a rename, or an append of whole lines; [`Durability`] decides whether it
+//! waits for the disk. Several processes and users may record at once: the calls of a worker are
+//! numbered under a lock. Problems that do not prevent a change are in [`Store::take_warnings`].
 //!
 //! Nothing here runs commands or prints, and the reading half never uses this module.
 //!
@@ -16,7 +17,7 @@
 //! ```
 //! use std::io::Write;
 //!
-//! use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+//! use swarmletfs_record::write::{CallEnd, Finish, NewWorker, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;

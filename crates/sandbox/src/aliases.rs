@@ -1,5 +1,5 @@
 //! Other paths at which a protected directory can be seen: bind mounts of it, and file systems that
-//! show another one, such as overlays and those of FUSE.
+//! show another one, such as overlays and FUSE.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use swarmletfs_base::store::MOUNT_TYPE;
 const SHOWING_OTHERS: [&str; 8] =
     ["overlay", "fuse.", "fuse", "nfs", "nfs4", "9p", "virtiofs", "aufs"];
 
-/// Returns all paths at which `folder`, which is absolute and without links, can be seen, but for
+/// Returns all paths at which `folder`, which is absolute and without links, can be seen, except
 /// its own. `witness` is an entry in it, by which it is recognized.
 ///
-/// Mounts of this program and those that do not answer are left out: none of them is shown.
+/// Mounts of this program and mounts that do not answer are left out: none of them is shown.
 pub(super) fn aliases(
     table: &AttachedMounts,
     folder: &Path,

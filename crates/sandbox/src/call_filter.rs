@@ -1,13 +1,13 @@
-//! A seccomp filter for calls that no namespace holds: those that type into the terminal of the
-//! caller, those of its keyring, those that make a file setuid or setgid or give it capabilities,
-//! and sockets to the host of a virtual machine.
+//! A seccomp filter for calls that no namespace confines. They type into the terminal of the
+//! caller, use its keyring, make a file setuid or setgid, give it capabilities, or open a socket to
+//! the host of a virtual machine.
 //!
 //! A file that a command leaves on the real disk outlives the sandbox. With a setuid bit it would
 //! lend the rights of its owner to every user of the machine, so the bits are refused where they
-//! would be set. Two calls pass modes that a filter cannot read, in memory: openat2(2), which
-//! programs replace where it is missing, and those of io_uring. Capabilities are an extended
-//! attribute, whose name is in memory, too, and which root of a user namespace may set. So no
-//! attribute can be set, as on a file system that has none.
+//! would be set. A filter cannot read modes that are passed in memory, as by openat2(2), which
+//! programs replace where it is missing, and by io_uring. Capabilities are an extended attribute,
+//! whose name is in memory, too, and which root of a user namespace may set. So no attribute can be
+//! set, as on a file system that has none.
 
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
@@ -25,13 +25,11 @@ const CREATES: u32 = 0o100 | 0o20_000_000;
 /// AF_VSOCK: one space of addresses for the host and all namespaces.
 const TO_HOST: u32 = 40;
 
-/// The number of socket(2) among the calls of socketcall(2), which has its arguments in memory.
+/// The number of socket(2) among the calls of socketcall(2), whose arguments are in memory.
 const SOCKET: u32 = 1;
 
-/// The treatment of a call.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Fails with this result.
     Fail(u32),
     /// Fails if its second argument is one of [`REQUESTS`].
     Request,
@@ -39,7 +37,7 @@ enum Rule {
     Mode(u32),
     /// Fails with this result if its first argument is this one.
     First(u32, u32),
-    /// The same for the mode in the argument after the flags in this one, if these create a file.
+    /// Fails as `Mode` does for the argument after the flags in this one, if these create a file.
     Create(u32),
 }
 
@@ -166,15 +164,14 @@ const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-/// Installs the filter in this thread and all processes that it starts.
 pub(super) fn install() -> Result<(), StageFailure> {
     apply_filter(&program()).map_err(|error| {
         StageFailure::new(format!("cannot filter the system calls of the command: {error}"))
     })
 }
 
-/// Returns the filter. seccompiler's own would kill programs of any other architecture than ours,
-/// such as those of 32 bits.
+/// Returns the filter. The filter of seccompiler would kill programs of every other architecture,
+/// such as programs of 32 bits.
 ///
 /// The number is compared before any argument is loaded, so that the kernel remembers which calls
 /// are always allowed. A call of an unknown architecture is refused.
@@ -206,7 +203,6 @@ fn program() -> BpfProgram {
 }
 
 impl Rule {
-    /// Returns the instructions that decide about a call, all paths of which end with a result.
     fn checks(self) -> Vec<sock_filter> {
         let mode = |argument| {
             vec![
@@ -311,7 +307,7 @@ mod tests {
                 assert_eq!(run(architecture, *number, arguments), ALLOW, "{number}");
             }
         }
-        // Without O_CREAT, the mode is whatever the register holds.
+        // Without O_CREAT, the mode is an arbitrary value in the register.
         assert_eq!(run(0xc000_003e, 257, [0, 0, 0o2, 0o6777]), ALLOW);
         assert_eq!(run(0xc000_003e, X32 | 257, [0, 0, 0o102, 0o4777]), REFUSE);
     }

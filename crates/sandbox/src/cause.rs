@@ -15,17 +15,14 @@ pub struct StageFailure {
 }
 
 impl StageFailure {
-    /// Returns a failure of the sandbox.
     pub(super) fn new(text: impl Into<String>) -> StageFailure {
         StageFailure { text: text.into(), exit_code: NOT_RUN }
     }
 
-    /// Returns a failure of the command itself.
     pub(super) fn of_command(text: impl Into<String>, exit_code: u8) -> StageFailure {
         StageFailure { text: text.into(), exit_code }
     }
 
-    /// Returns the exit code of the stage.
     pub(super) fn exit_code(&self) -> u8 {
         self.exit_code
     }
@@ -39,7 +36,6 @@ impl fmt::Display for StageFailure {
 
 impl std::error::Error for StageFailure {}
 
-/// Turns the errors of calls into failures.
 pub(super) trait FailedStep<T> {
     /// Names the step that failed: `cannot STEP: …`.
     fn step(self, step: &str) -> Result<T, StageFailure>;

@@ -1,5 +1,5 @@
-//! The devices that a command has, and the /proc of root, whom file modes do not keep from settings
-//! of the kernel.
+//! The devices of a command, and /proc: file modes do not keep root from changing settings of the
+//! kernel.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,11 +13,9 @@ use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::mount_table::remount_read_only;
 
-/// The devices that every command may use.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// The terminal of a session. A command that was given no terminal could take the caller's by this
-/// name.
+/// The terminal of a session. A command without a terminal could take the caller's by this name.
 const TERMINAL: &str = "/dev/tty";
 
 /// Links in /dev that programs expect.
@@ -32,7 +30,6 @@ const LINKS: [(&str, &str); 5] = [
 /// Path of the terminal of the caller, which is not in the new /dev/pts.
 pub(super) const CONSOLE: &str = "/dev/console";
 
-/// Returns the devices that a command may use.
 pub(super) fn devices() -> impl Iterator<Item = PathBuf> {
     let has_terminal = isatty(rustix::stdio::stdin())
         || isatty(rustix::stdio::stdout())
@@ -42,13 +39,11 @@ pub(super) fn devices() -> impl Iterator<Item = PathBuf> {
     devices.map(PathBuf::from).filter(|path| lstat(path).is_ok())
 }
 
-/// Returns the path of the terminal of the caller, if it has one.
 pub(super) fn terminal() -> Option<PathBuf> {
     let name = ttyname(rustix::stdio::stdin(), Vec::new()).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Directory of the terminals.
 const TERMINALS: &str = "/dev/pts";
 
 /// Adds new terminals and links to a new /dev. Programs outside own the terminals of the caller.

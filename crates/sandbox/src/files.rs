@@ -1,4 +1,4 @@
-//! The few files that the stages open: those of /proc, and mountpoints on file systems that the
+//! The few files that the stages open: files of /proc, and mountpoints on file systems that the
 //! sandbox itself mounted. The files of stores and workspaces are not opened here.
 
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// Mode of directories and files of the sandbox that are mounted over.
 const MOUNTPOINT_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Returns the path of an own descriptor, which opens its file anew.
+/// Returns the path of a descriptor of this process. Opening it opens the file anew.
 pub(super) fn own_descriptor(number: i32) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{number}"))
 }
@@ -33,23 +33,19 @@ pub(super) fn open_real(path: &Path) -> rustix::io::Result<OwnedFd> {
     })
 }
 
-/// Opens an entry of a directory, be it a link or anything else, to look at it.
 pub(super) fn open_entry(folder: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(folder, name, flags, Mode::empty())
 }
 
-/// Opens a file for reading.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens a file for writing.
 pub(super) fn open_for_writing(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Reads a file of at most `max` bytes.
 pub(super) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     read_to_end(&open(path)?, max)
 }
@@ -72,13 +68,12 @@ fn read_to_end(file: &OwnedFd, max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Replaces the first bytes of a file with one call where that is possible, as files of /proc need
-/// it.
+/// Replaces the first bytes of a file with one call where that is possible, as files of /proc
+/// require.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_all(open_for_writing(path)?, bytes)
 }
 
-/// Writes all bytes to a descriptor.
 pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&file, bytes) {
@@ -89,12 +84,11 @@ pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a message to stderr.
 pub(super) fn print_error(text: &str) -> io::Result<()> {
     write_all(rustix::stdio::stderr(), text.as_bytes())
 }
 
-/// Makes a directory, and those on the way to it, on a file system of the sandbox.
+/// Makes a directory and its parents on a file system of the sandbox.
 pub(super) fn make_dirs(path: &Path) -> io::Result<()> {
     match mkdirat(CWD, path, MOUNTPOINT_MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -115,7 +109,6 @@ pub(super) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
-/// Makes an empty file on a file system of the sandbox.
 pub(super) fn make_file(path: &Path) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     openat(CWD, path, flags, MOUNTPOINT_MODE)?;
@@ -133,7 +126,6 @@ pub(super) fn read_again(file: &OwnedFd, max: u64) -> io::Result<Vec<u8>> {
     read_to_end(file, max)
 }
 
-/// Returns the names of the entries of a directory.
 pub(super) fn list(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -146,16 +138,15 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Returns the path of an existing entry without links and `..`.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
     let entry = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let target = readlinkat(CWD, own_descriptor(entry.as_raw_fd()), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }
 
-/// Closes every descriptor except for the standard streams and those of these numbers.
+/// Closes every descriptor except for the standard streams and the numbers in `kept`.
 ///
-/// Descriptors that the caller left open could reach what the mounts hide.
+/// Descriptors that the caller left open could reach files that the mounts hide.
 pub fn close_descriptors_except(kept: &[i32]) -> io::Result<()> {
     for name in list(Path::new("/proc/self/fd"))? {
         let number = std::str::from_utf8(&name).ok().and_then(|name| name.parse::<i32>().ok());

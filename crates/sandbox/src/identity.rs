@@ -1,6 +1,6 @@
 //! User namespaces: which user and group ids exist in the sandbox.
 //!
-//! An ordinary user keeps the own user and group id and nothing else. Root keeps all ids, because
+//! An ordinary user keeps its own user and group id and nothing else. Root keeps all ids, because
 //! with user id 0 alone the command could not read or change the files of others in its draft; the
 //! map of all ids must be written from outside.
 
@@ -50,8 +50,8 @@ pub(super) fn enter(others: CloneFlags, descriptor: i32) -> Result<(), StageFail
     Ok(())
 }
 
-/// Forbids namespaces of control groups in this user namespace and those in it. A command with one
-/// could mount the tree of control groups, and end or change processes outside by it.
+/// Forbids namespaces of control groups in this user namespace and the namespaces in it. A command
+/// with one could mount the tree of control groups, and end or change processes outside by it.
 pub(super) fn forbid_control_groups() -> Result<(), StageFailure> {
     let limited = files::write(Path::new(CONTROL_GROUP_NAMESPACES), b"0\n");
     // A sandbox around this one has forbidden them already.
@@ -85,7 +85,6 @@ pub(super) fn serve_maps(_descriptor: i32) -> Result<ExitCode, StageFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the map of each id of this namespace to itself.
 fn identity_map(name: &str) -> Result<String, StageFailure> {
     let path = Path::new("/proc/self").join(name);
     let map = files::read(&path, MAP_MAX).step("read the map of user ids")?;

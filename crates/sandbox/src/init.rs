@@ -59,7 +59,6 @@ fn encode(ended: WaitStatus) -> Option<i32> {
     ended.exit_status().or_else(|| ended.terminating_signal().map(|signal| -signal))
 }
 
-/// Mounts the files of the processes of this namespace.
 fn mount_proc() -> Result<(), StageFailure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", Path::new("/proc"), "proc", flags, None).step_with("mount /proc", |_| {

@@ -13,10 +13,9 @@ use super::mounts::OWN_PROGRAM;
 use super::stage::{PROGRAM, StageOrder};
 use super::{call_filter, files, identity, landlock, limits, privileges};
 
-/// Exit code if the command cannot be executed, as env(1) has it.
+/// Exit code if the command cannot be executed, as in env(1).
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Exit code if the command was not found.
 const NOT_FOUND: u8 = 127;
 
 /// Serves the stage: runs the command in this process.

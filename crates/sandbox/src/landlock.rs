@@ -11,12 +11,12 @@ use ::landlock::{
 use super::cause::StageFailure;
 use super::spec::SandboxSpec;
 
-/// Newest version of Landlock that this program knows. An older kernel has fewer rights.
+/// Newest version of Landlock that this program supports. An older kernel has fewer rights.
 const VERSION: ABI = ABI::V7;
-/// Oldest version that holds signals and abstract sockets. Linux 6.12 has it.
+/// Oldest version that restricts signals and abstract sockets. Linux 6.12 has it.
 const SCOPES_VERSION: ABI = ABI::V6;
 
-/// What Landlock holds on this machine.
+/// The accesses that Landlock restricts on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandlockLevel {
     /// Files, signals and abstract sockets.
@@ -31,7 +31,6 @@ impl LandlockLevel {
     const ALL: [LandlockLevel; 3] =
         [LandlockLevel::Full, LandlockLevel::Files, LandlockLevel::Nothing];
 
-    /// Returns the name in reports: `full`, `files` or `none`.
     pub fn as_str(self) -> &'static str {
         match self {
             LandlockLevel::Full => "full",
@@ -40,7 +39,6 @@ impl LandlockLevel {
         }
     }
 
-    /// Returns the level of this name.
     pub fn from_name(name: &[u8]) -> Option<LandlockLevel> {
         LandlockLevel::ALL.into_iter().find(|level| level.as_str().as_bytes() == name)
     }
@@ -50,13 +48,12 @@ impl LandlockLevel {
 /// outside of the sandbox. If the command may build a sandbox of its own, the files are left out:
 /// rules for them would forbid every mount.
 ///
-/// A kernel without Landlock restricts nothing: the mounts and namespaces hold alone. The trial of
-/// the sandbox tells, see [`level`].
+/// A kernel without Landlock restricts nothing: only the mounts and namespaces hold. The trial of
+/// the sandbox reports that, see [`level`].
 pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), StageFailure> {
     apply(spec).map_err(|error| StageFailure::new(format!("cannot restrict the command: {error}")))
 }
 
-/// Returns what Landlock holds on this machine.
 pub(super) fn level() -> LandlockLevel {
     // Without rules nothing is restricted; this only queries the version.
     let status = RestrictSelf::default().no_new_privs(false).apply();
@@ -92,7 +89,7 @@ fn apply(spec: &SandboxSpec) -> Result<(), RulesetError> {
 }
 
 /// Adds the walls around processes and abstract sockets. A process namespace does not hold
-/// `kill(0)`, which signals every process of the group, also those of the terminal outside.
+/// `kill(0)`, which signals every process of the group, also the processes of the terminal outside.
 fn scopes(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
     ruleset.scope(Scope::from_all(VERSION))
 }

@@ -1,8 +1,9 @@
 //! Limits of memory and processes.
 //!
 //! A control group limits all processes together. It can be made only where the system has
-//! delegated a part of its tree to the user. Else each process is limited by itself, and the number
-//! of processes as the kernel counts them for the user in the namespace of the sandbox.
+//! delegated a part of its tree to the user. Otherwise each process is limited by itself. The
+//! number of processes is then limited as the kernel counts them for the user in the namespace of
+//! the sandbox.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -16,10 +17,8 @@ use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::spec::SandboxSpec;
 
-/// Mountpoint of version 2 of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Type of a file system of control groups.
 const MAGIC: rustix::fs::FsWord = 0x6367_7270;
 
 /// Processes of the sandbox itself in the group: `outer` and `init`.
@@ -28,12 +27,11 @@ const OWN_PROCESSES: u64 = 2;
 /// Maximum size of the file that names the group of a process, in bytes.
 const GROUP_MAX: u64 = 64 << 10;
 
-/// The way in which limits are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitMethod {
     /// By a control group, for all processes together.
     ControlGroup,
-    /// By limits of each process. Those do not limit the number of root's processes.
+    /// By limits of each process. They do not limit the number of root's processes.
     Process,
 }
 
@@ -41,11 +39,10 @@ pub enum LimitMethod {
 pub(super) struct ControlGroup {
     parent: OwnedFd,
     name: String,
-    /// The file that moves this process back to where it was.
+    /// The file that moves this process back to its previous group.
     before: OwnedFd,
 }
 
-/// Returns how limits would be enforced.
 pub fn limit_method() -> LimitMethod {
     match ControlGroup::make() {
         Some((parent, name, _)) => {
@@ -89,9 +86,8 @@ impl ControlGroup {
         Ok(Some(group))
     }
 
-    /// Leaves the group and removes it.
     pub(super) fn leave(self) {
-        // What cannot be removed is an empty group, which does no harm.
+        // A group that cannot be removed is empty and does no harm.
         let _ = files::write_all(&self.before, getpid().as_raw_pid().to_string().as_bytes());
         let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
     }
@@ -125,7 +121,7 @@ impl ControlGroup {
     }
 }
 
-/// Limits this process and those that it starts, where no control group does.
+/// Limits this process and its children, where no control group does.
 pub(super) fn limit_process(spec: &SandboxSpec) -> Result<(), StageFailure> {
     let limits = [(Resource::As, spec.max_memory), (Resource::Nproc, spec.max_processes)];
     for (resource, limit) in limits {
@@ -137,7 +133,6 @@ pub(super) fn limit_process(spec: &SandboxSpec) -> Result<(), StageFailure> {
     Ok(())
 }
 
-/// Returns the directory of the control group of this process.
 fn own_group() -> Option<PathBuf> {
     let text = files::read(Path::new("/proc/self/cgroup"), GROUP_MAX).ok()?;
     let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::/"))?;

@@ -7,16 +7,13 @@ use rustix::net::{
 
 use super::cause::{FailedStep, StageFailure};
 
-/// Type of a message that changes a network device.
 const RTM_NEWLINK: u16 = 16;
 
 /// Flags of a request that is answered in any case.
 const REQUEST_WITH_ANSWER: u16 = 0x1 | 0x4;
 
-/// Index of the loopback device in each network namespace.
 const LOOPBACK: i32 = 1;
 
-/// Flag of a device that is up.
 const UP: u32 = 1;
 
 /// Size of the request, in bytes: a header and the description of a device.
@@ -33,7 +30,7 @@ pub(super) fn bring_up() -> Result<(), StageFailure> {
 }
 
 fn change() -> rustix::io::Result<()> {
-    // The protocol 0 of netlink is that of network devices.
+    // Protocol 0 of netlink is for network devices.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     let mut request = Vec::new();
@@ -43,7 +40,7 @@ fn change() -> rustix::io::Result<()> {
     // The number of the request and of the sender, then the family and kind of the device.
     request.extend([0; 12]);
     request.extend(LOOPBACK.to_ne_bytes());
-    // The flags, and which of them to change.
+    // The flags, and the mask of the flags to change.
     request.extend(UP.to_ne_bytes());
     request.extend(UP.to_ne_bytes());
     send(&socket, &request, SendFlags::empty())?;

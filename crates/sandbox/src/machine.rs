@@ -3,7 +3,7 @@
 //! Read-only mounts do not keep a process from connecting to a socket, nor from writing into a FIFO
 //! or a device. So the real directories are not shown, but read-only overlays of them, in which
 //! sockets, FIFOs and devices are entries of their own that nobody serves. It does not matter under
-//! which name or in which namespace the others were made.
+//! which name or in which namespace the real entries were made.
 //!
 //! The kernel makes no overlay of a directory in which something is mounted. Such a directory is
 //! made anew, with an overlay for each of its directories.
@@ -27,8 +27,8 @@ use super::mount_table::{AttachedMount, AttachedMounts};
 use super::overlay::open_read_only;
 use swarmletfs_base::store::MOUNT_TYPE;
 
-/// Directories that are not shown as they are: those of the kernel, of devices, of temporary files,
-/// and of the sessions of users.
+/// Directories of the kernel, of devices, of temporary files and of user sessions. They are not
+/// shown as they are.
 const LEFT_OUT: [&str; 5] = ["/proc", "/sys", "/dev", "/tmp", "/run/user"];
 
 /// Directories of name services, which are shown as they are: without their sockets, users, groups
@@ -51,7 +51,6 @@ const PLAIN: [&str; 11] = [
 /// Maximum number of entries of directories that are made anew.
 const ENTRIES_MAX: usize = 20_000;
 
-/// Something of the machine, at its path.
 pub(super) struct MachinePart {
     pub(super) path: PathBuf,
     pub(super) shown: Shown,
@@ -59,11 +58,8 @@ pub(super) struct MachinePart {
     pub(super) mountpoint: PathBuf,
 }
 
-/// How a part of the machine is shown.
 pub(super) enum Shown {
-    /// A new directory with this mode.
     Folder(u32),
-    /// A new symlink.
     Link(PathBuf),
     /// A detached overlay of a directory.
     Overlay(OwnedFd),
@@ -76,7 +72,7 @@ pub(super) enum Shown {
 ///
 /// # Errors
 ///
-/// The root file system cannot be shown. A directory of any other file system for which that is so
+/// The root file system cannot be shown. On any other file system, a directory that cannot be shown
 /// is replaced by one that cannot be entered.
 pub(super) fn parts(
     table: &AttachedMounts,
@@ -111,7 +107,6 @@ struct Machine<'a> {
     table: &'a AttachedMounts,
     empty: &'a Path,
     silent: &'a BTreeSet<PathBuf>,
-    /// Number of the mount of the root.
     root: u64,
     parts: Vec<MachinePart>,
 }
@@ -122,7 +117,7 @@ impl Machine<'_> {
         self.parts.push(MachinePart { path, shown, mountpoint });
     }
 
-    /// Adds the directory at `path` of a mount, which is open as `folder`.
+    /// Adds the directory at `path` of a mount. `folder` is the open directory.
     fn add_folder(
         &mut self,
         path: &Path,
@@ -149,7 +144,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Makes the directory at `path` anew, with what is in it.
+    /// Makes the directory at `path` anew, with its entries.
     fn add_entries(
         &mut self,
         path: &Path,
@@ -158,7 +153,7 @@ impl Machine<'_> {
     ) -> Result<(), StageFailure> {
         let mode = fstat(folder).map_or(0, |stat| stat.st_mode);
         self.add(path, mount, Shown::Folder(mode & 0o777));
-        // A directory that cannot be listed shows the ways to the mounts in it.
+        // A directory that cannot be listed shows only the paths to the mounts in it.
         let listed = files::list(&files::own_descriptor(folder.as_raw_fd())).unwrap_or_default();
         let listed = listed.into_iter().map(OsString::from_vec);
         let on_the_way = self.table.points_beneath(path).filter_map(|point| {
@@ -172,7 +167,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Adds the entry at `path` of a directory, which is open as `folder`.
+    /// Adds the entry at `path` of a directory. `folder` is the open directory.
     fn add_entry(
         &mut self,
         path: &Path,

@@ -1,4 +1,4 @@
-//! The mounts of a namespace: which are where, and how to restrict them.
+//! The mounts of a namespace: their places, and how to restrict them.
 //!
 //! Paths are bytes, with the octal escapes of the table decoded.
 
@@ -27,7 +27,6 @@ const OPTIONS: [(&[u8], MountFlags); 7] = [
     (b"nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
 
-/// A mount of this namespace.
 #[derive(Debug)]
 pub(super) struct AttachedMount {
     pub(super) id: u64,
@@ -40,13 +39,12 @@ pub(super) struct AttachedMount {
     is_read_only: bool,
     /// Type of the file system, such as `ext4` or `fuse.sshfs`.
     kind: Vec<u8>,
-    /// The upper layer of an overlay.
     upper: Option<PathBuf>,
 }
 
 impl AttachedMount {
-    /// Returns true if the file system is of one of `types`; one with a dot at its end stands for
-    /// all that begin so.
+    /// Returns true if the file system is of one of `types`. A type with a dot at its end stands
+    /// for all types with this beginning.
     pub(super) fn is_of(&self, types: &[&str]) -> bool {
         let mut types = types.iter().map(|kind| kind.as_bytes());
         types.any(|kind| match kind.ends_with(b".") {
@@ -61,7 +59,6 @@ impl AttachedMount {
 pub(super) struct AttachedMounts(Vec<AttachedMount>);
 
 impl AttachedMounts {
-    /// Reads the table.
     pub(super) fn read() -> io::Result<AttachedMounts> {
         Ok(AttachedMounts::parse(&files::read(Path::new("/proc/self/mountinfo"), TABLE_MAX)?))
     }
@@ -76,7 +73,6 @@ impl AttachedMounts {
         self.0.iter().rfind(|entry| entry.point == point)
     }
 
-    /// Returns the mount that holds `path`.
     fn holder(&self, path: &Path) -> Option<&AttachedMount> {
         let holders = self.0.iter().filter(|entry| path.starts_with(&entry.point));
         // `max_by_key` returns the last of several equal ones, which is the topmost.
@@ -95,7 +91,8 @@ impl AttachedMounts {
         points.filter(move |point| *point != path && point.starts_with(path))
     }
 
-    /// Iterates over the mounts of types of file systems, see [`AttachedMount::is_of`].
+    /// Iterates over the mounts whose file system is of one of `types`, see
+    /// [`AttachedMount::is_of`].
     pub(super) fn of_types<'a>(
         &'a self,
         types: &'a [&str],
@@ -128,10 +125,10 @@ impl AttachedMounts {
 }
 
 /// Adds flags to all mounts at and beneath each of `targets`, which are mountpoints, deeper ones
-/// after those above them.
+/// after the ones above them.
 ///
-/// There is no safe wrapper of mount_setattr(2), which does that with one call, so each mount is
-/// remounted. Its other options are kept: the kernel has locked them.
+/// There is no safe wrapper of mount_setattr(2), which would do this with one call, so each mount
+/// is remounted. Its other options are kept: the kernel has locked them.
 pub(super) fn restrict(targets: &[(&Path, MountFlags)]) -> Result<(), StageFailure> {
     let table = AttachedMounts::read().step("read the table of mounts")?;
     for entry in &table.0 {
@@ -139,7 +136,7 @@ pub(super) fn restrict(targets: &[(&Path, MountFlags)]) -> Result<(), StageFailu
         else {
             continue;
         };
-        // One that lies beneath another one, or in a directory that we may not enter, can be
+        // A mount beneath another one, or in a directory that this process may not enter, can be
         // reached by no path.
         if is_at(&entry.point, entry.id) {
             let kept = if entry.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
@@ -152,7 +149,7 @@ pub(super) fn restrict(targets: &[(&Path, MountFlags)]) -> Result<(), StageFailu
     Ok(())
 }
 
-/// Makes the mount at `point` read-only, which has the options `flags`.
+/// Makes the mount at `point`, which has the options `flags`, read-only.
 pub(super) fn remount_read_only(point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
     remount(point, MountFlags::RDONLY | flags)
 }

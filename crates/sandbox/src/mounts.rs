@@ -4,7 +4,7 @@
 //! private directories for temporary files, devices, the view of the workspace, the folder of the
 //! worker, and the paths that the caller names. All of these are prepared while the real tree is
 //! visible. Then a new root takes the place of the real one, and they are put into it, shallow
-//! paths first, so that none covers another that lies deeper. What was not put there is not there.
+//! paths first, so that none covers another that lies deeper. The new root contains nothing else.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -30,10 +30,10 @@ use super::spec::{SandboxSpec, WorkspaceView};
 use super::stage::PROGRAM;
 use super::{devices, files, machine, silent, sockets};
 
-/// Where the new root is made: a directory in which nobody has a workspace.
+/// Place where the new root is made: a directory in which nobody has a workspace.
 const NEW_ROOT: &str = "/sys";
 
-/// Where the real root is until the new one is complete.
+/// Place of the real root until the new one is complete.
 const OLD_ROOT: &str = "/.swarmletfs-old";
 
 /// Path of this program in the sandbox, also if it is in a directory that is not shown.
@@ -42,20 +42,18 @@ pub(super) const OWN_PROGRAM: &str = "/.swarmletfs";
 /// Options of the new root, which holds mountpoints and links only.
 const ROOT_OPTIONS: &CStr = c"mode=755,size=16m,nr_inodes=64k";
 
-/// Directories of the kernel.
 const KERNEL: [&str; 2] = ["/proc", "/sys"];
 
-/// Directory of the sockets of users' sessions.
 const SESSIONS: &str = "/run/user";
 
-/// Private directories for temporary files, each with the part of the memory that it can take: one
-/// of this many. Several sandboxes together do not exceed the memory.
+/// Private directories for temporary files, each with a divisor: the directory can take this part
+/// of the memory. Several sandboxes together do not exceed the memory.
 const TEMPORARY: [(&str, u64); 2] = [("/tmp", 8), ("/dev/shm", 16)];
 
-/// Minimum size of such a directory, in bytes.
+/// Minimum size of a directory for temporary files, in bytes.
 const TEMPORARY_MIN: u64 = 64 << 20;
 
-/// Maximum size of the table of the memory, in bytes.
+/// Maximum size of /proc/meminfo, in bytes.
 const MEMORY_TABLE_MAX: u64 = 64 << 10;
 
 /// Options of the directory that covers a store: it holds mountpoints only.
@@ -64,37 +62,28 @@ const COVER: &CStr = c"mode=755,size=64k,nr_inodes=64";
 /// Flags of file systems that the sandbox makes.
 const PRIVATE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// Something to put over a path. The order of the variants is that of mounts on one path.
+/// A layer to mount over a path. Mounts on one path follow the order of the variants.
 enum Layer {
-    /// A part of the machine.
     Machine(Shown),
-    /// A new, empty directory for temporary files.
     Temporary(CString),
-    /// A new directory of devices.
     Devices,
-    /// A device.
     Device(OwnedFd),
-    /// A real file or directory that the command may write.
     Writable(OwnedFd),
-    /// The view of the workspace, or of what belongs to it.
+    /// The view of the workspace, or of its common .git directory.
     View(OwnedFd),
     /// A new, empty directory that holds mountpoints and is read-only in the end.
     Cover,
     /// A device in place of a file that is hidden, or of a socket: nothing can connect to it.
     Closed(OwnedFd),
-    /// The folder of the worker.
     WorkerFolder(OwnedFd),
-    /// A socket that the command may connect to.
     Socket(OwnedFd),
 }
 
-/// A layer and its path.
 struct Planned {
     target: PathBuf,
     layer: Layer,
 }
 
-/// A part of the machine that is shown, and the mountpoint of its file system outside.
 #[derive(Debug)]
 pub(super) struct ShownPart {
     pub(super) path: PathBuf,
@@ -113,8 +102,8 @@ fn build_tree(spec: &SandboxSpec) -> Result<Vec<ShownPart>, StageFailure> {
     let (mut planned, shown) = plan(spec)?;
     planned.sort_by_key(|planned| (planned.target.components().count(), planned.layer.rank()));
     enter_new_root().step("change the root")?;
-    // The layers in place, and whether mountpoints can be made in them: in directories of the
-    // sandbox. What is beneath a real directory exists, or must not be made.
+    // The layers in place, each with true if the sandbox can make mountpoints in it, as in its own
+    // directories. A path beneath a real directory exists, or must not be made.
     let mut placed: Vec<(&Path, bool)> = vec![(Path::new("/"), true)];
     for Planned { target, layer } in &planned {
         let holder = placed.iter().rfind(|(path, _)| target.starts_with(path));
@@ -142,14 +131,13 @@ fn build_tree(spec: &SandboxSpec) -> Result<Vec<ShownPart>, StageFailure> {
     unmount(OLD_ROOT, UnmountFlags::DETACH).step("leave the old root")?;
     rustix::fs::rmdir(OLD_ROOT).step("leave the old root")?;
     remount_read_only(Path::new("/"), PRIVATE).step("close the new root")?;
-    // Copies that the command makes of this tree, in namespaces of its own, follow it: what is
-    // unmounted here is unmounted there.
+    // Copies that the command makes of this tree, in namespaces of its own, follow it: a mount that
+    // is unmounted here is unmounted there, too.
     mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
         .step("share the mounts")?;
     Ok(shown)
 }
 
-/// Mounts a new, empty root, and moves the real one into it.
 fn enter_new_root() -> rustix::io::Result<()> {
     mount("tmpfs", NEW_ROOT, "tmpfs", PRIVATE, ROOT_OPTIONS)?;
     chdir(NEW_ROOT)?;
@@ -188,7 +176,7 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
         covered.extend(aliases(&table, &path, &witness, &silent));
         covered.insert(path);
     }
-    // A cover hides all beneath it.
+    // A cover hides everything beneath it.
     for path in &covered {
         if path.ancestors().skip(1).any(|above| covered.contains(above)) {
             continue;
@@ -250,7 +238,8 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
 }
 
 /// Returns the directories to hide, each with an entry by which it is recognized elsewhere: the
-/// store, and what another file system could show of it alone.
+/// store, the directories in it, which another file system could show alone, and the hidden
+/// directories of `spec`.
 fn hidden(spec: &SandboxSpec) -> Vec<(PathBuf, PathBuf)> {
     let witness = spec.worker_folder.strip_prefix(&spec.store).unwrap_or(Path::new(""));
     let mut hidden = vec![(spec.store.clone(), witness.to_owned())];
@@ -332,7 +321,6 @@ impl Layer {
         matches!(self, Layer::Cover | Layer::Devices)
     }
 
-    /// Mounts the layer over `target`.
     fn put(&self, target: &Path) -> Result<(), StageFailure> {
         let new = |options: &CStr| mount("tmpfs", target, "tmpfs", PRIVATE, options);
         match self {
@@ -371,12 +359,10 @@ fn clone_real(path: &Path) -> rustix::io::Result<OwnedFd> {
     clone_tree(&files::own_descriptor(files::open_real(path)?.as_raw_fd()))
 }
 
-/// Puts a detached mount over `target`.
 fn attach(tree: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
     move_mount(tree.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Names the path of a step that failed.
 trait StepAt<T> {
     fn step_at(self, step: &str, path: &Path) -> Result<T, StageFailure>;
 }

@@ -18,7 +18,6 @@ use super::stage::{Stage, StageOrder};
 use super::watch::OutsideMounts;
 use super::{NOT_RUN, files, identity, loopback, mounts, privileges};
 
-/// Serves the outer stage.
 pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let (queue, mask) = StageSignals::new()?;
     files::close_descriptors_except(&[descriptor, queue.number()])
@@ -76,14 +75,13 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     Ok(end.pass_on())
 }
 
-/// The end of a process.
 enum End {
     Exit(i32),
     Signal(i32),
 }
 
 impl End {
-    /// Reads what the stage `init` has written: an exit code, or a negative signal.
+    /// Decodes the status that the stage `init` has written: an exit code, or a negative signal.
     fn of_command(status: i32) -> End {
         if status < 0 { End::Signal(-status) } else { End::Exit(status) }
     }
@@ -93,10 +91,10 @@ impl End {
         match self {
             End::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(NOT_RUN)),
             End::Signal(number) => {
-                // The command has dumped its memory if it should.
+                // Only the command itself should leave a core dump.
                 let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
                 if let Ok(signal) = Signal::try_from(number) {
-                    // The process has no handler but that of SIGCHLD, so this ends it.
+                    // The process handles only SIGCHLD, so this ends it.
                     let _ = raise(signal);
                     let _ = SigSet::from(signal).thread_unblock();
                 }

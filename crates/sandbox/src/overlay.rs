@@ -1,4 +1,4 @@
-//! Overlays: a directory with a layer on it that receives what is written.
+//! Overlays: a directory with a layer on it that receives the writes.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,8 +26,8 @@ const ATTRIBUTES: MountAttrFlags =
 /// The directories of an overlay, by paths of descriptors, which need no escapes in options.
 struct Layers {
     lower: PathBuf,
-    /// The layer that receives what is written and its working directory, and whether writes wait
-    /// for the disk. Without it the view cannot be changed.
+    /// The layer that receives the writes, its working directory, and true if writes wait for the
+    /// disk. `None` for a view that cannot be changed.
     upper: Option<(PathBuf, PathBuf, bool)>,
 }
 
@@ -78,7 +78,7 @@ fn open(layers: &Layers, empty: &Path, more: MountFlags) -> rustix::io::Result<O
                     fsconfig_set_flag(context, "volatile")?;
                 }
             }
-            // The kernel wants two layers.
+            // The kernel requires two layers.
             None => fsconfig_set_string(context, "lowerdir+", empty)?,
         }
         fsconfig_set_flag(context, "userxattr")?;
@@ -94,7 +94,6 @@ fn open(layers: &Layers, empty: &Path, more: MountFlags) -> rustix::io::Result<O
     })
 }
 
-/// Returns the attributes of a new mount that stand for these flags.
 fn attributes_of(flags: MountFlags) -> MountAttrFlags {
     let pairs = [
         (MountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
@@ -119,7 +118,6 @@ fn mount_and_detach(
     Ok(tree)
 }
 
-/// Returns the options of mount(2).
 fn mount_options(layers: &Layers, empty: &Path) -> String {
     let lower = layers.lower.display();
     match &layers.upper {

@@ -1,4 +1,4 @@
-//! Looks at a workspace before a run for what an overlay of it cannot do.
+//! Checks before a run whether an overlay of the workspace can work.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,16 +10,14 @@ use rustix::process::{getegid, geteuid};
 use super::files;
 use super::mount_table::AttachedMounts;
 
-/// Maximum number of entries of the workspace to look at, which takes about a second.
+/// Maximum number of entries of the workspace to inspect, which takes about a second.
 const ENTRIES_MAX: usize = 300_000;
 
 /// Maximum size of the files that name a .git directory, in bytes.
 const GIT_FILE_MAX: u64 = 64 << 10;
 
-/// Type of an overlay as a file system.
 const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 
-/// Facts about a workspace and a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preflight {
     /// A file system that is mounted inside the workspace: an overlay is refused.
@@ -72,8 +70,8 @@ impl Preflight {
     }
 }
 
-/// Looks at a workspace and a store, both absolute and without links. What cannot be read is left
-/// out: the trial of the sandbox and the run itself report it.
+/// Inspects a workspace and a store, both absolute and without links. Entries that cannot be read
+/// are left out: the trial of the sandbox and the run itself report them.
 pub fn preflight(workspace: &Path, store: &Path) -> Preflight {
     let table = AttachedMounts::read().ok();
     let beneath = table
@@ -93,7 +91,6 @@ pub fn preflight(workspace: &Path, store: &Path) -> Preflight {
     }
 }
 
-/// Returns an entry that has another user or group than `owner`.
 fn find_foreign(workspace: &Path, owner: (u32, u32)) -> Option<PathBuf> {
     let mut left = ENTRIES_MAX;
     let mut folders = vec![workspace.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Capabilities: what the command may do beyond the rights of its user.
+//! Capabilities: the rights of the command beyond the rights of its user.
 
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use rustix::thread::{
@@ -18,7 +18,7 @@ const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
-/// Gives up all capabilities but those that the command keeps, for good.
+/// Gives up for good all capabilities that the command does not keep.
 pub(super) fn give_up() -> Result<(), StageFailure> {
     let kept = if geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
     clear_ambient_capability_set().step("give up capabilities")?;
@@ -52,7 +52,6 @@ pub(super) fn allow_tracing(is_allowed: bool) -> Result<(), StageFailure> {
     set_dumpable_behavior(behavior).step("protect a process of the sandbox")
 }
 
-/// Gives up all capabilities of this process.
 pub(super) fn keep_none() -> Result<(), StageFailure> {
     set(CapabilitySet::empty())
 }

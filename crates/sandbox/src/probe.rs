@@ -1,4 +1,4 @@
-//! A trial of the whole sandbox on the real file systems. Settings of the kernel alone do not tell
+//! A trial of the whole sandbox on the real file systems. Settings of the kernel alone do not show
 //! whether it works.
 
 use std::ffi::OsString;
@@ -17,22 +17,20 @@ use super::limits::{LimitMethod, limit_method};
 use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 use super::stage::{PROGRAM, Stage};
 
-/// Name of the directory that the trial removes and makes anew.
 const FOLDER: &str = "folder";
 
-/// Name of the file that the trial writes.
 const FILE: &str = "file";
 
-/// The walls that hold on this machine. All but these always hold.
+/// The walls that can be missing on a machine. All others always hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protections {
-    /// What Landlock holds as a second wall, and as the only one around abstract sockets.
+    /// The second wall, and the only one around abstract sockets.
     pub landlock: LandlockLevel,
-    /// The way in which limits of memory and processes are enforced.
     pub limits: LimitMethod,
 }
 
-/// Why the sandbox does not work: the failed step, its error, the known cause and a remedy.
+/// The reason why the sandbox does not work: the failed step, its error, the known cause and a
+/// remedy.
 #[derive(Debug, Clone)]
 pub struct Refusal(String);
 
@@ -50,7 +48,6 @@ impl From<StageFailure> for Refusal {
     }
 }
 
-/// Kind of the view in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialView {
     /// An overlay of the real workspace, in which nothing is changed, and of a small directory in
@@ -108,7 +105,6 @@ fn run_trial(spec: &SandboxSpec, command: &[OsString]) -> Result<Vec<u8>, Refusa
     }))
 }
 
-/// The files of a trial.
 struct Trial {
     spec: SandboxSpec,
     folder: TempDir,

@@ -1,7 +1,7 @@
 //! Signals of the stages that outlive the command.
 //!
 //! They are blocked and received through a descriptor, so that none can end a stage before it has
-//! passed the end of the command on.
+//! passed on the end of the command.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,7 +28,6 @@ const NOT_BLOCKED: [Signal; 8] = [
     Signal::SIGSTOP,
 ];
 
-/// Blocks signals and receives them.
 pub(super) struct StageSignals {
     descriptor: SignalFd,
 }
@@ -49,7 +48,6 @@ impl StageSignals {
         Ok((StageSignals { descriptor }, before))
     }
 
-    /// Returns the number of the descriptor.
     pub(super) fn number(&self) -> i32 {
         self.descriptor.as_raw_fd()
     }
@@ -58,7 +56,7 @@ impl StageSignals {
     /// `child`.
     ///
     /// The kernel sends signals of the terminal to the whole process group, so the child has
-    /// received them, too. Those are not passed on.
+    /// received them, too. Such signals are not passed on.
     pub(super) fn wait_for_event(
         &self,
         child: i32,
@@ -94,11 +92,8 @@ impl StageSignals {
     }
 }
 
-/// An event that a stage waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StageEvent {
-    /// A child may have ended.
     Child,
-    /// The watched descriptor has news.
     Watched,
 }

@@ -1,4 +1,4 @@
-//! File systems whose server does not answer: whoever looks at one would wait without end.
+//! File systems whose server does not answer: a process that accesses one would wait forever.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

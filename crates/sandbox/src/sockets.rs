@@ -1,8 +1,8 @@
 //! Sockets in the real directories that a command may write, through which it could act outside of
 //! its sandbox: an agent for keys, a connection of ssh, an editor.
 //!
-//! Each one is covered when the command starts, except for those that are admitted. What else is
-//! shown of the machine has no sockets, see [`super::machine`].
+//! Each one is covered when the command starts, except for the admitted ones. All other parts of
+//! the machine are shown without sockets, see [`super::machine`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
 use super::cause::StageFailure;
 
-/// Maximum number of entries to look at in one directory that may be written.
+/// Maximum number of entries to inspect in one directory that may be written.
 const ENTRIES_MAX: usize = 2_000_000;
 
 /// Returns the sockets at and beneath `path`. Links are not followed, and directories that cannot
@@ -33,7 +33,7 @@ pub(super) fn beneath(path: &Path) -> Result<Vec<PathBuf>, StageFailure> {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not tell.
+                // Some file systems do not report the type.
                 FileType::Unknown => rustix::fs::lstat(folder.join(name))
                     .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
                 kind => kind,

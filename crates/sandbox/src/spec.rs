@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use swarmletfs_base::path_bytes;
 
-/// The view of a worker, and what it may do beside.
+/// The view of a worker, and its other rights.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SandboxSpec {
     /// The workspace: absolute, without links.
@@ -15,7 +15,6 @@ pub struct SandboxSpec {
     /// The directory in which the command starts: the workspace or one beneath it.
     #[serde(with = "path_bytes")]
     pub directory: PathBuf,
-    /// The view of the workspace.
     pub view: WorkspaceView,
     /// The common .git directory of a linked worktree, with the layers of its overlay.
     #[serde(with = "path_bytes::with_value")]
@@ -23,13 +22,13 @@ pub struct SandboxSpec {
     /// The store, which is hidden except for the folder of the worker.
     #[serde(with = "path_bytes")]
     pub store: PathBuf,
-    /// More directories that are hidden, under every path.
+    /// Further directories that are hidden, under every path.
     #[serde(with = "path_bytes::list")]
     pub hidden: Vec<PathBuf>,
     /// The folder of the worker in the store, which is writable.
     #[serde(with = "path_bytes")]
     pub worker_folder: PathBuf,
-    /// More files and directories that the command may write.
+    /// Further files and directories that the command may write.
     #[serde(with = "path_bytes::list")]
     pub write: Vec<PathBuf>,
     /// Sockets that the command may connect to. All others are hidden.
@@ -41,13 +40,12 @@ pub struct SandboxSpec {
     pub network: bool,
     /// Maximum memory, in bytes.
     pub max_memory: Option<u64>,
-    /// Maximum number of processes.
     pub max_processes: Option<u64>,
 }
 
 impl SandboxSpec {
-    /// Returns a sandbox with a network, without limits, and with nothing to write beside the view
-    /// and the folder of the worker. The command starts in the workspace.
+    /// Returns a sandbox with a network and without limits. The command can write only the view and
+    /// the folder of the worker. It starts in the workspace.
     pub fn new(
         workspace: PathBuf,
         view: WorkspaceView,
@@ -72,24 +70,21 @@ impl SandboxSpec {
     }
 }
 
-/// The view that a worker has of the workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum WorkspaceView {
-    /// An overlay, whose lower layer is the workspace.
     Overlay(OverlayDirs),
     /// A copy, bound over the workspace.
     Copy(#[serde(with = "path_bytes")] PathBuf),
 }
 
-/// The directories of an overlay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OverlayDirs {
-    /// The layer that receives what the worker writes.
+    /// The layer that receives the writes of the worker.
     #[serde(with = "path_bytes")]
     pub upper: PathBuf,
     /// An empty directory on the file system of `upper`.
     #[serde(with = "path_bytes")]
     pub work: PathBuf,
-    /// True if each write waits for the disk where a program asks for it.
+    /// True if a write waits for the disk where a program requests it.
     pub is_durable: bool,
 }

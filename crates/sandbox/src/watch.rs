@@ -33,7 +33,7 @@ impl OutsideMounts {
     /// Unmounts the parts of the sandbox whose file systems are not mounted outside anymore. A
     /// process that has a file open there keeps it.
     pub(super) fn release(&self, shown: &[ShownPart]) {
-        // Without a table, nothing can be told.
+        // Without a table, all parts stay.
         let Ok(bytes) = files::read_again(&self.table, TABLE_MAX) else { return };
         let now = AttachedMounts::parse(&bytes);
         for part in shown.iter().filter(|part| !now.agrees(&self.at_start, &part.mountpoint)) {

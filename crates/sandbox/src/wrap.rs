@@ -15,9 +15,7 @@ use super::stage::{PROGRAM, Stage, StageOrder};
 /// A command line that runs a command in a sandbox. It must live until the program runs.
 #[derive(Debug)]
 pub struct WrappedCommand {
-    /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// The descriptor that the program inherits.
     _order: OwnedFd,
 }
 
@@ -50,7 +48,7 @@ impl SandboxSpec {
         Ok(WrappedCommand { command, _order: file })
     }
 
-    /// Checks that no writable path shows what must stay hidden or unchanged.
+    /// Checks that no writable path shows anything that must stay hidden or unchanged.
     fn check(&self) -> io::Result<()> {
         let refuse = |path: &PathBuf, why: &str| {
             let path = swarmletfs_base::name::printable(path.as_os_str().as_encoded_bytes());

@@ -37,23 +37,19 @@ const CONFIG_FIELD: &str = "config";
 /// Fields inside which all fields are kept.
 const UNFILTERED_FIELDS: [&str; 3] = ["args", "arguments", "input"];
 
-/// A document reduced to the fields and sizes that are kept.
 #[derive(Debug)]
 pub(super) struct BoundedValue {
     pub(super) value: Value,
     /// False if the document had more than [`VALUES_MAX`] values.
     is_complete: bool,
-    /// True if one object names two different owners.
     pub(super) has_conflicting_owners: bool,
 }
 
-/// An object that may name conflicting owners.
 pub(super) struct MetadataObject {
     pub(super) object: Map<String, Value>,
     pub(super) has_conflicting_owners: bool,
 }
 
-/// The reason why a document is rejected, as part of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ParseError {
     #[error("not JSON: {0}")]
@@ -151,26 +147,19 @@ impl<'de> Deserialize<'de> for BoundedValue {
     }
 }
 
-/// Deserializes a value while the limit of values is not reached.
 #[derive(Clone, Copy)]
 struct BoundedSeed<'a> {
     /// Number of values that may still be kept; `None` once the document has more.
     values_left: &'a Cell<Option<usize>>,
-    /// Set to true when an object names two different owners.
     owners_differ: &'a Cell<bool>,
     level: NestingLevel,
-    /// True if fields of any name are kept.
     keep_all: bool,
 }
 
-/// The position of a value in its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NestingLevel {
-    /// The document itself.
     Top,
-    /// The document's `config`.
     Config,
-    /// Any other value.
     Inner,
 }
 
@@ -182,7 +171,6 @@ impl BoundedSeed<'_> {
         self.values_left.get().is_some()
     }
 
-    /// Returns the seed for the value of field `name`.
     fn for_field(self, name: &str) -> Self {
         let level = if self.level == NestingLevel::Top && name == CONFIG_FIELD {
             NestingLevel::Config

@@ -1,5 +1,5 @@
-//! Finds what was not understood in a worker, for every format: from its record, and by looking for
-//! the lines of its files that the record only counts.
+//! Finds the parts of a worker that were not understood, for every format: from its record, and by
+//! a search for the lines of its files that the record only counts.
 
 use serde::Deserialize;
 
@@ -14,12 +14,9 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 use swarmletfs_base::text::{count, one_line};
 
-/// Level and kind of a remark.
 pub(super) type RemarkKind = (RemarkLevel, &'static str);
 
-/// The conversation of a worker, in every format.
 const THREAD: &str = "thread.jsonl";
-/// A transcript of JSON lines, in a virtual directory.
 const SOURCE: &str = "source.jsonl";
 /// Maximum length of a quoted word, in bytes.
 const QUOTE_MAX: usize = 60;
@@ -67,12 +64,9 @@ pub(super) fn check_worker(
     check
 }
 
-/// The lines that were found in a transcript.
 #[derive(Default)]
 struct FoundLines {
-    /// Some are not JSON objects.
     bad: bool,
-    /// Some have an unrecognized type.
     unknown: bool,
 }
 
@@ -176,7 +170,6 @@ pub(super) fn add_record_remarks(record: &Record, remarks: &mut Remarks) {
     }
 }
 
-/// The part of a transcript's line that names its type.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TypedLine<'a> {
@@ -222,7 +215,6 @@ fn timed_out(stats: &LineStats) -> bool {
     stats.partial.is_some_and(|partial| partial.timed_out)
 }
 
-/// A line of a thread.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ThreadLine<'a> {

@@ -24,27 +24,23 @@ use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
-/// Maximum length of a short value, in bytes.
 const WORD_MAX: usize = 200;
 
-/// The format of Claude Code transcripts.
 pub struct ClaudeCode;
 
 impl ClaudeCode {
-    /// Returns the transcripts of one store.
     pub fn transcripts() -> Transcripts {
         Transcripts::new(ClaudeCode)
     }
 }
 
-/// Returns the ID of the task whose end a message of the program reports, and that end, unless the
-/// task's own record says how it ended.
+/// Returns the ID of the task whose end a message of the program reports, and the end. The end is
+/// `None` if the task's own record states it.
 pub fn ended_task(message: &str) -> Option<(&str, Option<ReportedEnd>)> {
     let report = Notification::parse_all(message).next()?;
     Some((report.task, decode::reported_end(&report)))
 }
 
-/// The metadata file of a subagent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct AgentMetadata<'a> {

@@ -22,11 +22,9 @@ use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, Worker, WorkerId};
 use swarmletfs_base::name::{RelPath, to_file_name};
 use swarmletfs_base::store::Store;
 
-/// The format of Codex rollouts.
 pub struct Codex;
 
 impl Codex {
-    /// Returns the rollouts of one store.
     pub fn transcripts() -> Transcripts {
         Transcripts::new(Codex)
     }

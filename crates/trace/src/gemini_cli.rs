@@ -23,11 +23,9 @@ use swarmletfs_base::store::Store;
 /// Maximum length of the path of a project, in bytes.
 const PATH_MAX: usize = 4_096;
 
-/// The format of Gemini CLI's sessions.
 pub struct GeminiCli;
 
 impl GeminiCli {
-    /// Returns the sessions of one store.
     pub fn transcripts() -> Transcripts {
         Transcripts::new(GeminiCli)
     }
@@ -72,7 +70,7 @@ impl TranscriptFormat for GeminiCli {
     }
 
     fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
-        // A later record replaces what an earlier one states.
+        // A later record replaces the facts of an earlier one.
         let facts = || session.indexes.into_iter().rev().map(|index| &index.facts);
         if let Some(id) = facts().find_map(|facts| facts.id.as_deref()) {
             worker.id = WorkerId(to_file_name(id, &[]));

@@ -25,7 +25,6 @@ impl InputBudget {
         input
     }
 
-    /// Truncates one more input like [`InputBudget::truncate_input`], with its command.
     pub(super) fn truncate_line(&mut self, input: InputLine) -> InputLine {
         let InputLine { line, command } = input;
         let line = self.truncate_input(line);

@@ -21,7 +21,6 @@ const TOKEN_MAX: usize = 12;
 /// Constants that are not JSON. A minus sign may precede them.
 const CONSTANTS: [&[u8]; 2] = [b"NaN", b"Infinity"];
 
-/// Returns `bytes` as text that can be decoded.
 pub(super) fn json_text(bytes: &[u8]) -> Cow<'_, str> {
     let text =
         std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
@@ -38,7 +37,6 @@ pub(super) fn json_text(bytes: &[u8]) -> Cow<'_, str> {
 /// Replaces escapes of lone surrogates, and constants that are not JSON, keeping all offsets.
 #[derive(Debug, Default)]
 struct TokenReplacer {
-    /// True if the bytes so far end inside a string.
     in_string: bool,
 }
 
@@ -125,9 +123,7 @@ fn replace_invalid_utf8(bytes: &mut [u8], is_end: bool) -> usize {
 /// Reads a range of a file as text that can be decoded. Every byte keeps its offset.
 pub(super) struct JsonTextReader<'a> {
     file: &'a dyn File,
-    /// Offset of the next byte to read.
     read: u64,
-    /// Offset at which the reading ends.
     limit: u64,
     tokens: TokenReplacer,
     buffer: Vec<u8>,
@@ -137,7 +133,6 @@ pub(super) struct JsonTextReader<'a> {
 }
 
 impl<'a> JsonTextReader<'a> {
-    /// Creates a reader of the bytes of `file` in `range`.
     pub(super) fn new(file: &'a dyn File, range: Range<u64>) -> JsonTextReader<'a> {
         JsonTextReader {
             file,

@@ -16,7 +16,6 @@ const LINE_MAX: usize = 16 << 20;
 /// Maximum number of bytes read from a file.
 const FILE_MAX: u64 = 256 << 20;
 
-/// Statistics of reading a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LineStats {
     /// Number of lines that could not be decoded.
@@ -27,7 +26,6 @@ pub struct LineStats {
     pub partial: Option<PartialRead>,
 }
 
-/// The state of a file's last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum LastLine {
     /// The file is empty or ends with a newline.
@@ -41,7 +39,6 @@ pub(super) enum LastLine {
     TooLong,
 }
 
-/// One line of a file.
 pub(super) struct RawLine<'a> {
     /// Offset of the line in its file, in bytes.
     pub(super) offset: u64,

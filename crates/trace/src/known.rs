@@ -19,27 +19,21 @@ use swarmletfs_base::store::{Kind, Store};
 
 /// Maximum number of directory entries visited to recognize a store.
 const DETECTION_ENTRIES_MAX: usize = 100_000;
-/// Time limit to recognize a store.
 const DETECTION_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A format that can be read.
 pub struct KnownFormat {
     /// Identifier: the result of [`Format::name`], a value of `--format`, and a directory in
     /// `by/source/`.
     pub name: &'static str,
-    /// The program that writes the format.
     pub program: Program,
-    /// Creates the format for a store.
     pub create: fn() -> Box<dyn Format>,
     /// Creates the format for a store of which only one file is read, given its path from the
     /// store's root. `None` if a single file is no worker of this format.
     pub create_for_file: Option<fn(RelPath) -> Box<dyn Format>>,
-    /// The test by which a store or file is recognized.
     pub recognition: Recognition,
     /// Directory in the program's own one that holds its sessions. It is searched first. While it
     /// is empty, the store is empty, too.
     pub sessions: Option<&'static str>,
-    /// The files that a copy of the sessions needs.
     pub session_files: SessionFiles,
 }
 
@@ -52,11 +46,10 @@ pub enum SessionFiles {
     Folders(&'static [&'static str]),
     /// The files with these paths.
     At(fn(&RelPath) -> bool),
-    /// All files. The format is that of a store, which no program purges.
+    /// All files. The format is a store, which no program purges.
     Store,
 }
 
-/// The test by which a format is recognized.
 #[derive(Clone, Copy)]
 pub enum Recognition {
     /// Looks at directories and their names: [`Format::detect`], which must not open a file.
@@ -65,16 +58,13 @@ pub enum Recognition {
     Content(fn(&Probe<'_>) -> bool),
 }
 
-/// A program that records the sessions of agents.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// Name for people.
     pub name: &'static str,
     /// The places where it leaves sessions. A machine may have several.
     pub places: &'static [Place],
 }
 
-/// A place where a program leaves sessions.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// An environment variable that names the directory, and the path below its value.
@@ -83,7 +73,6 @@ pub struct Place {
     pub home: &'static [&'static str],
 }
 
-/// The format of the worker artifact store.
 pub static SWARMLET: KnownFormat = KnownFormat {
     name: "swarmlet",
     program: Program { name: "swarmlet", places: &[] },
@@ -94,7 +83,6 @@ pub static SWARMLET: KnownFormat = KnownFormat {
     session_files: SessionFiles::Store,
 };
 
-/// The format of Claude Code.
 pub static CLAUDE_CODE: KnownFormat = KnownFormat {
     name: "claude-code",
     program: Program {
@@ -112,7 +100,6 @@ pub static CLAUDE_CODE: KnownFormat = KnownFormat {
     session_files: SessionFiles::Folders(&["projects"]),
 };
 
-/// The format of Codex.
 pub static CODEX: KnownFormat = KnownFormat {
     name: "codex",
     program: Program {
@@ -126,7 +113,6 @@ pub static CODEX: KnownFormat = KnownFormat {
     session_files: SessionFiles::Folders(&["sessions", "archived_sessions"]),
 };
 
-/// The format of Gemini CLI.
 pub static GEMINI_CLI: KnownFormat = KnownFormat {
     name: "gemini-cli",
     program: Program {
@@ -140,7 +126,6 @@ pub static GEMINI_CLI: KnownFormat = KnownFormat {
     session_files: SessionFiles::Folders(&["tmp"]),
 };
 
-/// The format of OpenHands.
 pub static OPENHANDS: KnownFormat = KnownFormat {
     name: "openhands",
     program: Program {
@@ -157,7 +142,6 @@ pub static OPENHANDS: KnownFormat = KnownFormat {
     session_files: SessionFiles::Folders(&["sessions", "conversations"]),
 };
 
-/// The format of mini-swe-agent.
 pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
     name: "mini-swe-agent",
     program: Program {
@@ -174,7 +158,6 @@ pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
     session_files: SessionFiles::At(|path| MiniSweAgent.locate(path).is_some()),
 };
 
-/// The format of SWE-agent.
 pub static SWE_AGENT: KnownFormat = KnownFormat {
     name: "swe-agent",
     program: Program { name: "SWE-agent", places: &[] },
@@ -190,7 +173,6 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
 pub static FORMATS: [&KnownFormat; 7] =
     [&SWARMLET, &MINI_SWE_AGENT, &SWE_AGENT, &GEMINI_CLI, &OPENHANDS, &CODEX, &CLAUDE_CODE];
 
-/// Programs whose sessions cannot be read yet.
 pub static UNREAD_PROGRAMS: [Program; 3] = [
     Program {
         name: "GitHub Copilot CLI",
@@ -213,17 +195,14 @@ impl fmt::Debug for KnownFormat {
 }
 
 impl KnownFormat {
-    /// Returns the format called `name`.
     pub fn by_name(name: &str) -> Option<&'static KnownFormat> {
         FORMATS.into_iter().find(|format| format.name == name)
     }
 
-    /// Returns true if a file's content has this format.
     pub fn recognizes(&self, probe: &Probe<'_>) -> bool {
         self.content_test().is_some_and(|test| test(probe))
     }
 
-    /// Returns the test of a file's content, if the format has one.
     fn content_test(&self) -> Option<fn(&Probe<'_>) -> bool> {
         match self.recognition {
             Recognition::Shape => None,
@@ -238,14 +217,12 @@ impl KnownFormat {
     }
 }
 
-/// The result of [`detect`].
 #[derive(Debug)]
 pub enum Detected {
     /// The store has this format, or will have it once it is filled.
     Format(&'static KnownFormat),
     /// The directory is a single worker, not a store.
     OneWorker,
-    /// The store has no known format.
     Unknown {
         /// True if no limit ended the search.
         searched_all: bool,
@@ -286,7 +263,6 @@ pub fn detect(store: &dyn Store) -> Result<Detected> {
     })
 }
 
-/// Returns the format of a file, recognized by its content.
 pub fn recognize(probe: &Probe<'_>) -> Option<&'static KnownFormat> {
     FORMATS.into_iter().find(|format| format.recognizes(probe))
 }

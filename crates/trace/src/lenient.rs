@@ -14,7 +14,6 @@ use serde_json::Number;
 #[derive(Debug, Clone, Default)]
 pub(super) struct MaybeStr<'a>(pub(super) Option<Cow<'a, str>>);
 
-/// A boolean, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeBool(pub(super) Option<bool>);
 
@@ -22,11 +21,9 @@ pub(super) struct MaybeBool(pub(super) Option<bool>);
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeU64(pub(super) Option<u64>);
 
-/// An integer, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeI64(pub(super) Option<i64>);
 
-/// A number, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MaybeNumber(pub(super) Option<Number>);
 
@@ -35,7 +32,6 @@ pub(super) struct MaybeNumber(pub(super) Option<Number>);
 #[derive(Debug, Clone, Default)]
 pub(super) struct MaybeText<'a>(pub(super) Option<Cow<'a, str>>);
 
-/// A part of a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct TextPart<'a> {
@@ -43,7 +39,6 @@ struct TextPart<'a> {
     text: MaybeStr<'a>,
 }
 
-/// An object of shape `T`, or `None` for any other type.
 #[derive(Debug, Clone)]
 pub(super) struct MaybeObject<T>(pub(super) Option<T>);
 
@@ -64,26 +59,22 @@ impl<T> Default for MaybeObject<T> {
 }
 
 impl MaybeStr<'_> {
-    /// Returns the string, or an empty one.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Returns the string if it is not empty.
     pub(super) fn non_empty(&self) -> Option<String> {
         self.0.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 }
 
 impl MaybeText<'_> {
-    /// Returns the text, or an empty one.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 }
 
 impl MaybeNumber {
-    /// Returns the number if it is an integer.
     pub(super) fn as_i64(&self) -> Option<i64> {
         self.0.as_ref()?.as_i64()
     }
@@ -97,7 +88,6 @@ impl MaybeNumber {
 }
 
 impl MaybeBool {
-    /// Returns true if the value is `true`.
     pub(super) fn is_set(self) -> bool {
         self.0 == Some(true)
     }
@@ -129,7 +119,6 @@ pub(super) trait Lenient<'de>: Default {
     }
 }
 
-/// Visits a value for a [`Lenient`] type.
 pub(super) struct LenientVisitor<T>(pub(super) PhantomData<T>);
 
 impl<'de, T: Lenient<'de>> Visitor<'de> for LenientVisitor<T> {
@@ -176,7 +165,6 @@ impl<'de, T: Lenient<'de>> Visitor<'de> for LenientVisitor<T> {
     }
 }
 
-/// Implements `Deserialize` for [`Lenient`] types, each with its generic parameters.
 macro_rules! deserialize_lenient {
     ($([$($generics:tt)*] $type:ty;)*) => {$(
         impl<'de $($generics)*> ::serde::Deserialize<'de> for $type {

@@ -7,18 +7,18 @@
 //! # Modules
 //!
 //! A `Format` turns a store into workers. `swarmlet` reads the worker artifact store; its
-//! `registry` puts what a supervisor set in the place of what a worker in a sandbox says of itself.
-//! All other formats are transcripts: a program records a session in JSON, as lines, as a document
-//! or as a directory of events.
+//! `registry` replaces the claims of a worker in a sandbox by the facts that a supervisor set. All
+//! other formats are transcripts: a program records a session in JSON, as lines, as a document or
+//! as a directory of events.
 //!
 //! `transcript` reads them. It builds a virtual directory out of each transcript and presents it as
-//! a `Store`, so that the layers above cannot tell the difference. A `TranscriptFormat` says only
-//! what differs between programs:
+//! a `Store`, so that the layers above cannot tell the difference. A `TranscriptFormat` defines
+//! only the differences between programs:
 //!
 //! - where transcripts lie (`locate`), and how they are recognized (`recognizes`)
-//! - what a record means: it decodes a record into `Turn`s, which are messages, calls and
+//! - the meaning of a record: it decodes a record into `Turn`s, which are messages, calls and
 //!   results in neutral terms
-//! - what the records say about the session, and which changes of files a call records
+//! - the facts that records state about a session, and the changes of files in a call's record
 //!
 //! `builder` adds turns to an `index`, which holds the positions of texts but not the texts. To
 //! read a text, the record is decoded again (`with_turns`), so a turn depends on nothing but its
@@ -28,10 +28,10 @@
 //! conversation, and `edits` reads the changes of files. `docs/FORMATS.md` describes the formats
 //! and how to add one.
 //!
-//! `check` finds what was not understood: for every format from the record, and in `swarmlet` also
-//! in the files. `known` lists the formats with the tests that recognize them, and the places where
-//! their programs leave sessions. `probe` reads the beginning of a file once for all formats, and
-//! `walk` finds the files of a store within bounds.
+//! `check` finds the parts of a trace that were not understood: for every format from the record,
+//! and in `swarmlet` also in the files. `known` lists the formats with the tests that recognize
+//! them, and the places where their programs leave sessions. `probe` reads the beginning of a file
+//! once for all formats, and `walk` finds the files of a store within bounds.
 //!
 //! # Virtual directories
 //!
@@ -41,7 +41,7 @@
 //! when the transcript grows. The virtual directory answers stat, list and open from the facts.
 //!
 //! The cache directory keeps the facts for the next start. Their key is the path, inode number,
-//! size, times, a hash of both ends of what was read, and `CACHE_FORMAT`. `Store::sources` names
+//! size, times, a hash of both ends of the read bytes, and `CACHE_FORMAT`. `Store::sources` names
 //! the files that a virtual directory is made from, so a scan for changes builds nothing. Workers
 //! inside sessions are found by a background thread. A serving thread starts it, so it has no more
 //! privileges than those threads.
@@ -104,7 +104,6 @@ use swarmletfs_base::model::{
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Identity, Store, Time};
 
-/// The result of [`Format::detect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detection {
     /// The store holds at least one worker.
@@ -120,7 +119,6 @@ pub enum Detection {
 /// The state of a worker's directory, cheap enough to compute for every worker repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderState {
-    /// Identity of the directory itself.
     pub identity: Identity,
     /// Changes whenever the result of [`Format::read_worker`] may change.
     pub key: Key,
@@ -131,29 +129,23 @@ pub struct FolderState {
     pub newest_change: Time,
 }
 
-/// Directories that may be workers, and entries that were skipped.
 #[derive(Debug, Default, Clone)]
 pub struct Candidates {
-    /// Paths of the directories from the store's root.
     pub folders: Vec<RelPath>,
-    /// Skipped entries.
     pub skipped: SkipReport,
     /// Members of `folders` that were not read to the end; they may contain more workers.
     pub incomplete: Vec<RelPath>,
 }
 
-/// The stores that a worker's record is read from.
 #[derive(Clone, Copy)]
 pub struct RecordSource<'a> {
     /// The worker's own directory, entered.
     pub folder: &'a dyn Store,
-    /// The store of out-of-band outputs, if any.
     pub outputs: Option<&'a dyn Store>,
 }
 
 /// A trace format. An instance belongs to one store and may cache what it read there.
 pub trait Format: Send + Sync {
-    /// Returns the identifier of the format.
     fn name(&self) -> &'static str;
 
     /// Describes the contents that make a directory a worker, for error messages.
@@ -238,14 +230,14 @@ pub trait Format: Send + Sync {
         Ok(RecordedChanges::Edits(RecordedEdits::default()))
     }
 
-    /// Returns the directories in the worker's directory `_folder` that only hold copies of what
-    /// was there before the worker changed it. Queries leave them out.
+    /// Returns the directories in the worker's directory `_folder` that only hold copies of files
+    /// from before the worker changed them. Queries leave them out.
     fn folders_of_originals(&self, _folder: &dyn Store) -> &'static [&'static str] {
         &[]
     }
 
-    /// Finds what was not understood in the files of a worker, whose record is `record`. Keeps
-    /// `limit` remarks of each kind, and stops when `deadline` passes.
+    /// Finds the parts of a worker's files that were not understood. The record of the worker is
+    /// `record`. Keeps `limit` remarks of each kind, and stops when `deadline` passes.
     fn check_worker(
         &self,
         source: RecordSource<'_>,
@@ -256,9 +248,9 @@ pub trait Format: Send + Sync {
         check::check_worker(source.folder, record, limit, deadline)
     }
 
-    /// Finds what was not understood in `store` outside of its workers; `skipped` are the entries
-    /// that are no workers. Keeps `limit` remarks of each kind, with paths from the store's root,
-    /// and stops when `deadline` passes.
+    /// Finds the parts of `store` outside of its workers that were not understood; `skipped` are
+    /// the entries that are no workers. Keeps `limit` remarks of each kind, with paths from the
+    /// store's root, and stops when `deadline` passes.
     fn check_store(
         &self,
         _store: &dyn Store,
@@ -299,17 +291,15 @@ pub trait Format: Send + Sync {
     /// is read.
     fn set_disk_cache(&mut self, _cache: Arc<DiskCache>) {}
 
-    /// Returns the directory of the supervisor's notes, if the format has one.
     fn supervisor_folder(&self) -> Option<RelPath> {
         None
     }
 
-    /// Returns what is known of the worker `_id` if it was removed.
+    /// Returns the known facts about the worker `_id` if it was removed.
     fn removed_worker(&self, _store: &dyn Store, _id: &Name) -> Option<RemovedWorker> {
         None
     }
 
-    /// Returns the ids of the workers that were removed.
     fn removed_ids(&self, _store: &dyn Store) -> Vec<Name> {
         Vec::new()
     }

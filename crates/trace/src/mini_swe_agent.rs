@@ -22,7 +22,6 @@ use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{FileEdit, Status, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 
-/// Ends of the names of documents.
 const SUFFIXES: [&str; 2] = [".traj.json", ".traj"];
 /// The parts of a document that hold records. A bare list has the name `""`.
 const MEMBERS: [Member; 3] = [Member::Value("info"), Member::List("messages"), Member::List("")];
@@ -43,9 +42,8 @@ const LIST_SIGNS: [&[u8]; 2] = [b"bash code block", b"```mswea_bash_command"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Meaning {
-    /// The message itself says what it is.
+    /// The message itself states its meaning.
     Stated,
-    /// The user's task.
     Task,
     /// The result of the call before it.
     Result,
@@ -100,7 +98,6 @@ struct CommandAction<'a> {
     tool_call_id: MaybeStr<'a>,
 }
 
-/// The response of the model's interface.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Response<'a> {
@@ -125,7 +122,6 @@ struct PromptTokens {
     cached_tokens: MaybeU64,
 }
 
-/// Facts about the run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RunInfo<'a> {
@@ -158,11 +154,9 @@ struct EnvironmentConfig<'a> {
     cwd: MaybeStr<'a>,
 }
 
-/// The format of mini-swe-agent.
 pub struct MiniSweAgent;
 
 impl MiniSweAgent {
-    /// Returns the transcripts of one store.
     pub fn transcripts() -> Transcripts {
         Transcripts::new(MiniSweAgent)
     }
@@ -218,7 +212,6 @@ impl TranscriptFormat for MiniSweAgent {
     }
 }
 
-/// Decodes an object. Returns `None` for any other value.
 fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
     serde_json::from_str::<MaybeObject<T>>(text).ok()?.0
 }
@@ -327,7 +320,6 @@ fn turn<'a>(message: &'a RunMessage<'_>, meaning: Meaning) -> Option<Turn<'a>> {
     Some(turn)
 }
 
-/// Returns the calls of an assistant's message.
 fn calls<'a>(text: &'a str, extra: Option<&'a Extra<'_>>) -> Vec<CallPart<'a>> {
     let call = |id: &'a str, command: &str| CallPart {
         id: id.into(),
@@ -349,7 +341,6 @@ fn calls<'a>(text: &'a str, extra: Option<&'a Extra<'_>>) -> Vec<CallPart<'a>> {
     }
 }
 
-/// Returns the result that a message with the given text holds.
 fn result<'a>(message: &'a RunMessage<'_>, text: &'a str) -> ResultPart<'a> {
     let extra = message.extra.0.as_ref();
     let output = extra.and_then(|extra| extra.raw_output.0.as_deref());

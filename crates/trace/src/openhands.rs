@@ -27,11 +27,9 @@ use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, Status, Worker};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::Store;
 
-/// The format of OpenHands' conversations.
 pub struct OpenHands;
 
 impl OpenHands {
-    /// Returns the conversations of one store.
     pub fn transcripts() -> Transcripts {
         Transcripts::new(OpenHands)
     }

@@ -22,7 +22,6 @@ const LONG_HEADS_MAX: usize = 100;
 pub struct ProbeBudget {
     files: Cell<usize>,
     long_heads: Cell<usize>,
-    /// True if a file was not opened because none was left.
     has_refused: Cell<bool>,
 }
 
@@ -52,7 +51,7 @@ impl ProbeBudget {
     }
 }
 
-/// A file that may be a transcript. What is read of it is cached for all formats.
+/// A file that may be a transcript. The read bytes are cached for all formats.
 pub struct Probe<'a> {
     store: &'a dyn Store,
     path: &'a RelPath,
@@ -70,12 +69,10 @@ impl<'a> Probe<'a> {
         Probe { store, path, name: path.file_name(), budget, file, head, long_head }
     }
 
-    /// Returns the path from the store's root.
     pub fn path(&self) -> &RelPath {
         self.path
     }
 
-    /// Returns the name of the file.
     pub fn name(&self) -> &[u8] {
         self.name.as_ref().map(Name::as_bytes).unwrap_or_default()
     }
@@ -87,7 +84,7 @@ impl<'a> Probe<'a> {
     }
 
     /// Returns the first 256 KiB, or the whole file if it is shorter. No longer than
-    /// [`Probe::head`] if that was read of too many files already.
+    /// [`Probe::head`] if too many long beginnings were read already.
     pub fn long_head(&self) -> &[u8] {
         let head = self.head();
         if head.len() < HEAD {
@@ -120,7 +117,6 @@ impl<'a> Probe<'a> {
         entries.into_iter().map(|entry| entry.name).collect()
     }
 
-    /// Returns the first 256 KiB of a file in the directory at the path.
     pub fn long_head_inside(&self, name: &Name) -> Vec<u8> {
         let path = self.path.join(name);
         Probe::new(self.store, &path, self.budget).long_head().to_vec()
@@ -132,7 +128,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Takes one of a number that is left. Returns false if none is.
+/// Takes one off the number `left`. Returns false if it is 0.
 fn take_one(left: &Cell<usize>) -> bool {
     let has_one = left.get() > 0;
     left.set(left.get().saturating_sub(1));

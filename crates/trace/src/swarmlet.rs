@@ -34,7 +34,6 @@ pub use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX, SUPERVISO
 pub use thread::FILE as THREAD;
 pub use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
 
-/// The index of a store, beside its workers.
 pub const INDEX: &str = "index.json";
 
 use std::sync::Arc;
@@ -55,12 +54,9 @@ use swarmletfs_base::model::{
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store, read_whole};
 
-/// The format of the worker artifact store, for one store.
 #[derive(Default)]
 pub struct Swarmlet {
-    /// Contents of the store's index.json files when they were last read.
     index: Mutex<index::StoreIndex>,
-    /// The directories found by the last search.
     cached: Mutex<Option<layout::CachedCandidates>>,
     /// The registry, if the store had one when it was last searched.
     registry: Mutex<Option<Arc<dyn Store>>>,

@@ -24,7 +24,6 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, Status, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 
-/// End of the names of documents.
 const SUFFIX: &str = ".traj";
 /// The parts of a document that hold records.
 const MEMBERS: [Member; 5] = [
@@ -35,7 +34,6 @@ const MEMBERS: [Member; 5] = [
     // A run that tries several times. The rest of its document repeats the best attempt.
     Member::Nested("attempts", &ATTEMPT),
 ];
-/// The parts of an attempt that hold records.
 const ATTEMPT: [Member; 4] = [
     Member::List("trajectory"),
     Member::List("history"),
@@ -52,12 +50,11 @@ enum TrajectoryRecord {
     Step,
     /// The first step, whose prompt holds the task.
     FirstStep,
-    /// The message with the task.
     Task,
     Info,
     /// A step of one of several attempts.
     AttemptStep,
-    /// The first one of these.
+    /// The first step of one of several attempts.
     FirstAttemptStep,
 }
 
@@ -105,7 +102,6 @@ struct StepState<'a> {
     working_dir: MaybeStr<'a>,
 }
 
-/// A message of the prompt or of the history.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PromptMessage<'a> {
@@ -113,11 +109,9 @@ struct PromptMessage<'a> {
     role: MaybeStr<'a>,
     #[serde(borrow)]
     content: MaybeText<'a>,
-    /// True if the message belongs to a demonstration.
     is_demo: MaybeBool,
 }
 
-/// Facts about the run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct TrajectoryInfo<'a> {
@@ -157,11 +151,9 @@ struct AgentModel<'a> {
     name: MaybeStr<'a>,
 }
 
-/// The format of SWE-agent.
 pub struct SweAgent;
 
 impl SweAgent {
-    /// Returns the transcripts of one store.
     pub fn transcripts() -> Transcripts {
         Transcripts::new(SweAgent)
     }
@@ -238,7 +230,6 @@ impl TranscriptFormat for SweAgent {
     }
 }
 
-/// Decodes an object. Returns `None` for any other value.
 fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
     serde_json::from_str::<MaybeObject<T>>(text).ok()?.0
 }
@@ -290,7 +281,7 @@ fn add_history(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     true
 }
 
-/// Adds the facts about a run. Those about an attempt say nothing of the whole.
+/// Adds the facts about a run. The facts about an attempt do not describe the whole run.
 fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: bool) -> bool {
     let Some(info) = decode::<TrajectoryInfo<'_>>(record.text) else { return false };
     match info.exit_status.as_str() {

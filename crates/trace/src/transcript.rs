@@ -2,8 +2,8 @@
 //!
 //! Every conversation is a worker. Its directory is generated from its transcript when it is read,
 //! and nothing is written. The index of a transcript is cached and extended when the transcript
-//! grows. A [`TranscriptFormat`] tells where the transcripts lie and what their records mean; the
-//! rest is common to all formats.
+//! grows. A [`TranscriptFormat`] locates the transcripts and decodes their records; the rest is
+//! common to all formats.
 
 mod archive;
 mod background;
@@ -78,7 +78,7 @@ const CACHED_SIZE_MIN: u64 = 64 << 10;
 /// Maximum number of files that are read to detect a store.
 const PROBED_MAX: usize = 1_000;
 
-/// The transcripts of one store.
+/// The format of the transcripts in one store, with its caches.
 pub struct Transcripts {
     format: Arc<dyn TranscriptFormat>,
     transcripts: Arc<TranscriptCache>,
@@ -91,7 +91,6 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// Creates the format for one store.
     pub(super) fn new(format: impl TranscriptFormat) -> Transcripts {
         Transcripts {
             format: Arc::new(format),
@@ -336,7 +335,6 @@ impl Transcripts {
 /// The directory of a worker's transcript, its session if its path names one, and its name.
 type WorkerIdentity = (RelPath, Option<Name>, Name);
 
-/// Returns `store` as the virtual directory that this format created.
 fn as_virtual_dir(store: &dyn Store) -> Result<&VirtualDir> {
     let any: &dyn Any = store;
     any.downcast_ref().ok_or(Error::NotFound)

@@ -9,7 +9,6 @@ use swarmletfs_base::model::TraceTime;
 const WORD_MAX: usize = 1_500;
 /// Maximum length of a time, in bytes. A longer text is not parsed.
 const TIME_MAX: usize = 100;
-/// Maximum number of tags.
 const TAGS_MAX: usize = 32;
 /// Maximum length of a tag, in bytes.
 const TAG_MAX: usize = 200;

@@ -21,7 +21,6 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// An entry that the walk does not enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkEntry {
-    /// Path from the store's root.
     pub path: RelPath,
     /// Type of the entry: a file, a symlink, a special file, or a directory named as such.
     pub kind: Kind,
@@ -29,8 +28,8 @@ pub struct WalkEntry {
 
 /// An iterator over the entries beneath a directory that are not directories themselves.
 ///
-/// An error is that of a directory which could not be listed for a moment. The walk continues
-/// after it.
+/// An error belongs to a directory that could not be listed for a moment. The walk continues after
+/// it.
 pub struct Walk<'a> {
     store: &'a dyn Store,
     start: RelPath,
@@ -45,12 +44,10 @@ pub struct Walk<'a> {
     folders: Vec<RelPath>,
     /// Entries of the directory that was listed last; the next one is the last.
     entries: Vec<WalkEntry>,
-    /// Directories that cannot be listed.
     skipped: SkipReport,
 }
 
 impl<'a> Walk<'a> {
-    /// Creates a walk over the directory `start` of a store.
     pub fn new(store: &'a dyn Store, start: RelPath) -> Walk<'a> {
         Walk {
             store,
@@ -76,12 +73,11 @@ impl<'a> Walk<'a> {
         Walk { preferred: names.into_iter().collect(), ..self }
     }
 
-    /// Returns the directories called `names` as entries, without those beneath them.
+    /// Makes the directories called `names` entries, and does not enter them.
     pub fn not_entering(self, names: impl IntoIterator<Item = &'static str>) -> Walk<'a> {
         Walk { leaves: names.into_iter().collect(), ..self }
     }
 
-    /// Returns the directories that cannot be listed.
     pub fn into_skipped(self) -> SkipReport {
         self.skipped
     }
@@ -91,7 +87,6 @@ impl<'a> Walk<'a> {
         self.is_complete
     }
 
-    /// Lists the next directory.
     fn list(&mut self, folder: &RelPath) -> Result<()> {
         let mut listed = match self.store.list(folder) {
             Ok(listed) => listed,

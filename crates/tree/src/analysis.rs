@@ -27,5 +27,4 @@ mod success_claim;
 pub mod worker_digest;
 pub mod worker_states;
 
-/// The reason given for a call without output.
 pub const NO_RESULT: &str = "no result has come";

@@ -1,9 +1,9 @@
 //! Snapshot of all workers of all stores.
 //!
 //! A snapshot is replaced as a whole and numbered by generation. The catalog holds every worker;
-//! [`crate::view`], its only user, restricts what a reader may see. The catalog answers from memory
-//! and reads the disk again when the snapshot is older than [`Freshness`] allows. No thread polls
-//! while nobody reads.
+//! [`crate::view`], its only user, restricts which workers a reader may see. The catalog answers
+//! from memory and reads the disk again when the snapshot is older than [`Freshness`] allows. No
+//! thread polls while nobody reads.
 //!
 //! Locks: a caller that can use the current snapshot only tries `refresh_lock`. A caller that needs
 //! a new snapshot waits for it and holds no other lock meanwhile. A holder of `refresh_lock` takes
@@ -49,12 +49,10 @@ use swarmletfs_base::store::{DirEntry, Kind, Store, Time};
 use swarmletfs_trace::RecordSource;
 use watcher::Watcher;
 
-/// Maximum age of cached data.
 #[derive(Debug, Clone, Copy)]
 pub struct Freshness {
     /// Maximum age of unfinished workers and of the list of workers.
     pub unfinished: Duration,
-    /// Maximum age of finished workers.
     pub finished: Duration,
 }
 
@@ -77,7 +75,6 @@ impl Freshness {
 /// Minimum ratio of the age of a cached result to its cost.
 const COST_FACTOR: u32 = 20;
 
-/// All workers of all stores.
 pub struct Catalog {
     sources: Vec<Source>,
     freshness: Freshness,
@@ -87,13 +84,11 @@ pub struct Catalog {
     watcher: OnceLock<Watcher>,
 }
 
-/// State of the catalog at one time.
 pub struct Snapshot {
     /// Number of the snapshot; grows with every change of the other public fields.
     pub generation: u64,
     /// All workers in unspecified order.
     pub entries: Vec<Arc<Entry>>,
-    /// Number of entries that are not shown, over all stores.
     pub skipped: Skipped,
     /// Entries of each store that are not shown, with a few names.
     pub skip_reports: Vec<SkipReport>,
@@ -110,7 +105,6 @@ pub struct Snapshot {
     listed: ScanTiming,
 }
 
-/// Start and duration of a scan.
 #[derive(Debug, Clone, Copy)]
 struct ScanTiming {
     start: Instant,
@@ -122,18 +116,14 @@ impl ScanTiming {
         !self.fresh_for(fresh).is_zero()
     }
 
-    /// Returns the time left until the scan must be repeated.
     fn fresh_for(&self, fresh: Duration) -> Duration {
         Freshness::max_age(fresh, self.cost).saturating_sub(self.start.elapsed())
     }
 }
 
-/// Replacement of a worker's entry.
 #[derive(Clone)]
 pub struct EntryChange {
-    /// Entry in the previous generation.
     pub old: Arc<Entry>,
-    /// Entry in this generation.
     pub new: Arc<Entry>,
 }
 
@@ -287,7 +277,6 @@ impl Catalog {
         });
     }
 
-    /// Checks the workers whose changes were reported.
     fn recheck_dirty(&self, watcher: &Watcher, lock: &MutexGuard<'_, ()>) {
         let (start, dirty) = (Instant::now(), watcher.take_dirty());
         let dirty: Vec<&Entry> = dirty.iter().map(|entry| &**entry).collect();
@@ -326,7 +315,6 @@ impl Catalog {
         self.recheck_locked(&[entry], &self.refresh_lock.lock())
     }
 
-    /// Checks workers. Returns true if the catalog no longer holds all of these entries.
     fn recheck_locked(&self, stale: &[&Entry], _lock: &MutexGuard<'_, ()>) -> bool {
         let previous = self.current.load_full();
         let stale: HashSet<*const Entry> =
@@ -373,7 +361,6 @@ impl Catalog {
         true
     }
 
-    /// Returns the source of a worker.
     fn source(&self, entry: &Entry) -> Result<&Source> {
         self.sources.get(entry.source).ok_or(Error::NotFound)
     }
@@ -402,7 +389,6 @@ impl Catalog {
         if local { self.freshness.finished } else { self.max_age(entry) }
     }
 
-    /// Returns the maximum age of cached metadata of a worker's files.
     pub fn max_age(&self, entry: &Entry) -> Duration {
         if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
     }
@@ -431,7 +417,7 @@ impl Catalog {
     }
 
     /// Returns the directories in a worker's directory, entered as `folder`, that only hold copies
-    /// of what was there before; see [`Format::folders_of_originals`].
+    /// of earlier contents; see [`Format::folders_of_originals`].
     ///
     /// [`Format::folders_of_originals`]: swarmletfs_trace::Format::folders_of_originals
     pub fn folders_of_originals(
@@ -451,7 +437,6 @@ impl Catalog {
         self.sources.iter().try_for_each(|source| source.store.pass_through())
     }
 
-    /// Opens a file of a worker for FUSE passthrough; see [`Store::backing`].
     pub fn backing(&self, entry: &Entry, path: &RelPath) -> Result<Option<OwnedFd>> {
         self.source(entry)?.store.backing(&entry.root.join_path(path))
     }
@@ -465,7 +450,6 @@ impl Catalog {
         self.sources.get(number).map(|source| &*source.store).ok_or(Error::NotFound)
     }
 
-    /// Reads a worker with its trace, until `deadline` passes.
     pub fn record(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<Record> {
         let source = self.source(entry)?;
         let folder = self.folder(entry)?;
@@ -498,7 +482,6 @@ impl Catalog {
         }
     }
 
-    /// Reads the changes of files that a worker's record holds, until `deadline` passes.
     pub fn changes(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<RecordedChanges> {
         match self.sources.get(entry.source) {
             Some(source) if !source.format.records_edits() => {
@@ -513,7 +496,7 @@ impl Catalog {
         }
     }
 
-    /// Finds what was not understood in a worker; see
+    /// Finds the parts of a worker that were not understood; see
     /// [`Format::check_worker`](swarmletfs_trace::Format::check_worker).
     pub fn check_worker(
         &self,
@@ -528,8 +511,8 @@ impl Catalog {
         Ok(source.format.check_worker(place, record, limit, deadline))
     }
 
-    /// Finds what was not understood in the store of this number outside of its workers; see
-    /// [`Format::check_store`](swarmletfs_trace::Format::check_store).
+    /// Finds the parts of the store of this number, outside of its workers, that were not
+    /// understood; see [`Format::check_store`](swarmletfs_trace::Format::check_store).
     pub fn check_store(
         &self,
         number: usize,
@@ -542,12 +525,10 @@ impl Catalog {
         Ok(source.format.check_store(store, outputs, skipped, limit, deadline))
     }
 
-    /// Returns the disk cache of parsed workers.
     pub fn cache(&self) -> Option<Arc<DiskCache>> {
         self.sources.iter().find_map(|source| source.cache().cloned())
     }
 
-    /// Returns the disk cache of the search index.
     pub fn index(&self) -> Option<Arc<DiskCache>> {
         self.sources.iter().find_map(|source| source.index().cloned())
     }
@@ -558,7 +539,6 @@ impl Catalog {
         key("scopes", &scopes.iter().map(Key::as_slice).collect::<Vec<_>>())
     }
 
-    /// Returns the directory of outputs stored out of band of a worker's store.
     pub fn outputs(&self, entry: &Entry) -> Option<&dyn Store> {
         self.source(entry).ok()?.outputs.as_deref()
     }
@@ -575,13 +555,12 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Returns what is known of the removed workers of the id `id`, one of each store at most.
+    /// Returns the known facts about the removed workers with this id, at most one for each store.
     pub fn removed_workers(&self, id: &Name) -> impl Iterator<Item = RemovedWorker> {
         let removed = |source: &Source| source.format.removed_worker(&*source.store, id);
         self.sources.iter().filter_map(removed)
     }
 
-    /// Returns the ids of the removed workers, each with the number of its store.
     pub fn removed_ids(&self) -> impl Iterator<Item = (usize, Name)> {
         self.sources.iter().enumerate().flat_map(|(number, source)| {
             let ids = source.format.removed_ids(&*source.store);
@@ -589,7 +568,6 @@ impl Catalog {
         })
     }
 
-    /// Returns what is known of the removed worker `id` of the store with this number.
     pub fn removed_worker(&self, number: usize, id: &Name) -> Option<RemovedWorker> {
         let source = self.sources.get(number)?;
         source.format.removed_worker(&*source.store, id)
@@ -608,7 +586,6 @@ impl Catalog {
     }
 }
 
-/// Returns true if the entry at `path` exists and is of `kind`.
 fn has_kind(store: &dyn Store, path: &RelPath, kind: Kind) -> Result<bool> {
     match store.stat(path) {
         Ok(meta) => Ok(meta.kind == kind),

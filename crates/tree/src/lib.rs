@@ -22,8 +22,8 @@
 //! worker. Scans use all processors.
 //!
 //! `view`: The catalog as one reader may see it. `matches` in `view/visible.rs` is the only place
-//! that decides who sees what. `short_ids` computes the shortest unique beginnings of the workers'
-//! names.
+//! that decides who sees which worker. `short_ids` computes the shortest unique beginnings of the
+//! workers' names.
 //!
 //! `search`: Finds text in files. `regex` chooses the files, bounds how much of each is read, and
 //! finds matching lines with ripgrep's crates; its `copies` recognizes lines of transcripts and
@@ -31,16 +31,17 @@
 //! words in index segments, ranks passages for a query, and chooses which ones to show. `glob`
 //! serves both.
 //!
-//! `analysis`: Learns from a worker's record what other files show of it. `checks` compares a
-//! worker's claims with its record, and reports damage to the record. `success_claim` recognizes
-//! claims of success in final words, and the calls that contradict them; `claims` finds files that
-//! a worker names but that do not exist, or that no call wrote. `root_cause` finds the message that
-//! explains a failure, and `excerpt` selects the lines of an output, both by the signs of failure
-//! and `line_scores`. `file_uses` lists the files that a worker read or changed, and `changes`
-//! rebuilds files from recorded edits, or compares the contents of a workspace before and after a
-//! worker ran in it. `WorkerDigest` is what files about many workers need of each; `DigestCache`
-//! keeps digests in memory, and `DigestStore` in the cache directory. `settings` holds the limits,
-//! and the clock that every analysis polls.
+//! `analysis`: Derives facts about workers from their records, for the files that show them.
+//! `checks` compares a worker's claims with its record, and reports damage to the record.
+//! `success_claim` recognizes claims of success in final words, and the calls that contradict them;
+//! `claims` finds files that a worker names but that do not exist, or that no call wrote.
+//! `root_cause` finds the message that explains a failure, and `excerpt` selects the lines of an
+//! output, both by the signs of failure and `line_scores`. `file_uses` lists the files that a
+//! worker read or changed, and `changes` rebuilds files from recorded edits, or compares the
+//! contents of a workspace before and after a worker ran in it. `WorkerDigest` holds the facts
+//! about a worker that files about many workers need; `DigestCache` keeps digests in memory, and
+//! `DigestStore` in the cache directory. `settings` holds the limits, and the clock that every
+//! analysis polls.
 //!
 //! `Analyzer` is the context that queries and files share: the view, the settings, the caches and
 //! the watchdog. It reads the states, records, digests and word indexes of workers in time, and
@@ -53,10 +54,11 @@
 //! with one of these is shown as `<name>.own` (`name_collision`), also in the paths of answers
 //! (`shown_path`).
 //!
-//! `query`: Answers as values: `grep`, `search`, `compare` and the changes `since` a cursor, what
-//! `wait` waits for, and the output of one call (`call_output`). A query takes an `Analyzer` and a
-//! request that `route` parsed. An answer to a search also holds its text, since what it shows
-//! depends on the room in it. MCP, the command line and generated files call the same functions.
+//! `query`: Answers as values: `grep`, `search`, `compare` and the changes `since` a cursor, the
+//! conditions that `wait` waits for, and the output of one call (`call_output`). A query takes an
+//! `Analyzer` and a request that `route` parsed. An answer to a search also holds its text, since
+//! its contents depend on the room in it. MCP, the command line and generated files call the same
+//! functions.
 //!
 //! `output`: Values as text. `index` (with the structs in `json`), `summary` (with its `table` of
 //! workers), `changes` and `since` write one kind of file each; `overlaps` writes a section of a
@@ -90,12 +92,12 @@
 //! updates it in place, so a change costs in proportion to its size, not to the size of the swarm.
 //!
 //! A fingerprint stats all files of a worker. Reading ACLs takes four calls per file instead of
-//! one. So they are read only for what a reader may read by its mode, that is a generated file, and
-//! not for times, for lists in `by/` and for links. They are read again only if something changed
-//! since the last fingerprint, or could have changed within a clock tick.
+//! one. So they are read only for generated files, whose mode decides who may read them, and not
+//! for times, for lists in `by/` and for links. They are read again only if something changed since
+//! the last fingerprint, or could have changed within a clock tick.
 //!
-//! Parsed metadata is kept for the next start, keyed by what stat returns, including the file's
-//! kind and links. Every disk cache is keyed by everything that decides what a view reads
+//! Parsed metadata is kept for the next start, keyed by the results of stat, including the file's
+//! kind and links. Every disk cache is keyed by everything that decides which bytes a view reads
 //! (`Source::scope`: format, store, outputs directory, hard-link policy), by the process's user and
 //! groups, and, if it holds results of a view, by the view's filter. A generated file is looked up
 //! on every request, and generated again only if the fingerprint of its source changed.
@@ -123,7 +125,7 @@
 //!
 //! Work polls a `Deadline`, which every function that reads many files takes as a parameter. The
 //! deadline of a render is its clock, which remembers whether it ever stopped the work; if it did,
-//! the first line of the file says what is missing. Commands without a mount have no deadline.
+//! the first line of the file names the missing parts. Commands without a mount have no deadline.
 //! `--max-time` stops their clocks through a `Control`, which also counts for the progress line and
 //! sets the exit code.
 //!
@@ -153,17 +155,17 @@
 //! themselves are refused before anything is read.
 //!
 //! Files are searched twice, first to count and then for the lines to show, so memory is bounded by
-//! what is shown. A regex is timed on its own letters first. A slow regex gets smaller chunks
-//! between two checks of the clock, and shorter lines. Each search has its own thread. Once 32 are
-//! running, further searches queue in the pool.
+//! the size of these lines. A regex is timed on its own letters first. A slow regex gets smaller
+//! chunks between two checks of the clock, and shorter lines. Each search has its own thread. Once
+//! 32 are running, further searches queue in the pool.
 //!
 //! # Memory
 //!
 //! A worker in the catalog is its metadata, cut to length. Strings that many workers share (run,
 //! owner, model) are interned, and entries of the store's own index are packed until needed.
 //! Rendered bytes are kept up to 64 MiB, facts of transcripts up to 64 MiB, and segments of the
-//! word index up to 96 MiB. Of a generated file, and of what is derived from a worker, only the
-//! latest state is kept. Outputs are read in chunks of a megabyte.
+//! word index up to 96 MiB. Only the latest state of a generated file, and of data derived from a
+//! worker, is kept. Outputs are read in chunks of a megabyte.
 //!
 //! # Locks
 //!

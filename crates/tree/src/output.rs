@@ -1,4 +1,4 @@
-//! Text of generated files: what is known of workers, as text and JSON within a budget.
+//! Text of generated files: facts about workers, as text and JSON within a budget.
 
 mod causes;
 pub mod changes;
@@ -11,7 +11,6 @@ pub mod since;
 pub mod summary;
 pub mod verdict;
 
-/// The bytes of a document.
 pub struct Body {
     pub bytes: Vec<u8>,
     /// False if something could not be read; the text says so, and a retry may succeed.

@@ -1,5 +1,5 @@
-//! Queries about the workers of a view. Each reads what it needs through an
-//! [`Analyzer`] and returns its answer as a value.
+//! Queries about the workers of a view. Each reads its data through an [`Analyzer`] and returns its
+//! answer as a value.
 
 mod answer;
 pub mod call_output;
@@ -29,7 +29,6 @@ pub struct QueryInput<'a> {
     pub analyzer: &'a Analyzer,
     pub scope: &'a Scope,
     pub visible: &'a VisibleWorkers,
-    /// The workers of the scope, with the states of their files.
     pub states: &'a WorkerStates,
 }
 
@@ -49,7 +48,6 @@ impl QueryInput<'_> {
 
 /// A query that searches the files of workers, by a regex or by words.
 pub trait FileQuery: fmt::Display {
-    /// The matches in an answer.
     type Found;
 
     /// Returns the query, restricted to the files under `path` in a worker's directory.
@@ -78,7 +76,6 @@ pub fn run<Q: FileQuery>(
     Ok(answer)
 }
 
-/// Returns the workers of a scope with the states of their files.
 pub fn states_in(
     analyzer: &Analyzer,
     visible: &VisibleWorkers,
@@ -107,7 +104,6 @@ pub fn states_in(
     Ok(analyzer.states(members))
 }
 
-/// Returns true if the files of a worker are still in the state of `fingerprint`.
 pub fn is_unchanged(
     analyzer: &Analyzer,
     (member, fingerprint): &(Arc<Member>, Result<Arc<Fingerprint>>),

@@ -43,10 +43,8 @@ use swarmletfs_base::text::clean;
 /// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("AGENTS.md");
 
-/// A generated file.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    /// The content.
     pub bytes: Arc<[u8]>,
     /// The newest modification time of its inputs.
     pub newest: Time,
@@ -65,10 +63,8 @@ pub struct State {
     render: RenderTask,
 }
 
-/// Renders a document from its inputs.
 type RenderTask = Box<dyn FnOnce(&Renderer, Subject, &Clock<'_>) -> Result<Rendered> + Send>;
 
-/// The workers that a document covers, with the state of their files.
 struct CoveredWorkers {
     visible: Arc<VisibleWorkers>,
     states: WorkerStates,
@@ -83,28 +79,24 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Creates a renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
         Renderer { analyzer: Analyzer::new(view, settings) }
     }
 
-    /// Creates a renderer for another view with the restriction of this one's. What is known of the
-    /// workers of both is not read again.
+    /// Creates a renderer for another view with the same restriction. Known facts about workers of
+    /// both views are not read again.
     pub fn with_view(&self, view: View) -> Renderer {
         Renderer { analyzer: self.analyzer.with_view(view) }
     }
 
-    /// Returns the settings of the renderer.
     pub fn settings(&self) -> &Settings {
         &self.analyzer.settings
     }
 
-    /// Returns the view whose files are rendered.
     pub fn view(&self) -> &View {
         &self.analyzer.view
     }
 
-    /// Returns the analyzer of the workers of the view.
     pub fn analyzer(&self) -> &Analyzer {
         &self.analyzer
     }
@@ -112,8 +104,8 @@ impl Renderer {
     /// Returns a document with its current inputs.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if a worker or run of the document is not in the view; those of reading
-    /// the view.
+    /// [`Error::NotFound`] if a worker or run of the document is not in the view; any error of
+    /// reading the view.
     pub fn state(&self, document: &Document) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash_value(&mut hash, document);
@@ -165,12 +157,10 @@ impl Renderer {
         Ok(State { key: digest(&hash), render })
     }
 
-    /// Returns the permission to read the root.
     fn root_access(&self) -> Result<Access> {
         Ok(Access::from_meta(&self.analyzer.view.root_meta()?))
     }
 
-    /// Returns the document with this text.
     fn fixed_text(&self, text: Cow<'static, str>, hash: &mut blake3::Hasher) -> Result<RenderTask> {
         let access = self.root_access()?;
         let newest = self.analyzer.view.newest(&self.analyzer.view.visible())?;
@@ -181,7 +171,6 @@ impl Renderer {
         }))
     }
 
-    /// Returns the document that answers a query about the files of workers.
     fn file_query<Q: FileQuery + Send + Sync + 'static>(
         &self,
         scope: &Scope,
@@ -237,7 +226,7 @@ impl Renderer {
     /// Renders a document.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if its workers vanished; those of reading them.
+    /// [`Error::NotFound`] if its workers vanished; any error of reading them.
     pub fn render(&self, state: State) -> Result<Rendered> {
         let clock = self.analyzer.settings.clock(10);
         self.analyzer.log_overdue();
@@ -245,7 +234,6 @@ impl Renderer {
         rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
 
-    /// Renders `since/CURSOR` from `snapshot`.
     pub fn since(&self, snapshot: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = self.since_file(snapshot, cursor)?;
         self.analyzer.settings.note_missing(rendered.missing.as_ref());
@@ -329,7 +317,7 @@ impl Renderer {
     }
 
     /// Returns a row for each of the workers that still exist, and true if every worker was read
-    /// whole in the requested state. `is_whole_view` is that of [`Analyzer::digests`].
+    /// whole in the requested state. `is_whole_view` is passed to [`Analyzer::digests`].
     fn worker_rows(
         &self,
         states: &WorkerStates,
@@ -401,7 +389,6 @@ fn isolated(
     })
 }
 
-/// Notes on the records that were read for one file.
 #[derive(Default)]
 struct RecordReads {
     /// The workers that were read, each with the key of the state of its files.

@@ -81,31 +81,23 @@ const TTL: Duration = Duration::from_secs(1);
 const TTL_VERSION: Duration = Duration::from_secs(3_600);
 
 /// Most directories of workers, or of groups of workers, that are looked up for a listing of them.
-/// This bounds what a listing costs a reader that enters none of them.
+/// This bounds the cost of a listing for a reader that enters none of them.
 const LOOKED_UP_MAX: usize = 2_000;
 
-/// Inode number.
 pub type Ino = u64;
 /// Number of an open file.
 pub type Fh = u64;
 
-/// Result of a lookup.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookup {
-    /// Inode number.
     pub ino: Ino,
-    /// Attributes of the inode.
     pub attr: Attr,
-    /// Time for which the kernel may cache the name.
     pub name_ttl: Duration,
-    /// Time for which the kernel may cache the attributes.
     pub attr_ttl: Duration,
 }
 
-/// Result of an open.
 #[derive(Debug, Clone, Copy)]
 pub struct Opened {
-    /// Number of the new handle.
     pub fh: Fh,
     /// Size in bytes of a worker's file that the kernel may read directly (FUSE passthrough).
     /// `None` if the kernel last received another size: it would read past the size that stat
@@ -115,7 +107,6 @@ pub struct Opened {
     pub keep_cache: bool,
 }
 
-/// The file tree of one view.
 pub struct Tree {
     namespace: Namespace,
     inodes: Arc<Mutex<Inodes>>,
@@ -129,7 +120,6 @@ pub struct Tree {
     reader: Option<FileOwner>,
 }
 
-/// A user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOwner {
     pub uid: u32,
@@ -137,7 +127,6 @@ pub struct FileOwner {
 }
 
 impl Tree {
-    /// Creates the tree of `view`.
     pub fn new(view: View, settings: Settings) -> Tree {
         Tree::of_reader(view, settings, InoRange::ALL, None)
     }
@@ -163,7 +152,7 @@ impl Tree {
     }
 
     /// Creates the tree of another view of this tree's mount. Inodes and handles are shared: their
-    /// numbers lead to the same workers in both trees, and what is open stays so.
+    /// numbers lead to the same workers in both trees, and open files stay open.
     pub fn with_view(&self, view: View) -> Tree {
         let renderer = self.namespace.renderer();
         let view = view.keeping_names_of(renderer.view());
@@ -179,7 +168,6 @@ impl Tree {
         }
     }
 
-    /// Returns the inode number of the root.
     pub fn root(&self) -> Ino {
         self.root
     }
@@ -194,8 +182,8 @@ impl Tree {
         self.namespace.view().is_replaced()
     }
 
-    /// Reads the stores and the worker `id` again, so that later requests see what this process has
-    /// written.
+    /// Reads the stores and the worker `id` again, so that later requests see the writes of this
+    /// process.
     pub fn refresh(&self, id: &Name) {
         let view = self.namespace.view();
         if let Some(member) = view.visible_now().get(id) {
@@ -251,7 +239,6 @@ impl Tree {
             .inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
     }
 
-    /// Returns all inodes that the kernel knows.
     pub fn inodes(&self) -> Vec<Ino> {
         self.inodes.lock().numbers()
     }
@@ -274,7 +261,6 @@ impl Tree {
         self.namespace.child(&self.node(parent)?, &parse_name(name)?)
     }
 
-    /// Looks up a node that exists or may be absent.
     fn look_up_node(&self, node: Node) -> Result<Lookup> {
         let (is_contended, expired) = {
             let mut pinned_opens = self.pinned_opens.lock();
@@ -352,7 +338,6 @@ impl Tree {
         if is_cheap { self.look_up_node(node).ok() } else { None }
     }
 
-    /// Counts one lookup of an inode that the kernel receives in a listing without attributes.
     pub fn count_listed(&self, ino: Ino) {
         self.inodes.lock().count_listed(ino);
     }
@@ -366,12 +351,11 @@ impl Tree {
         drop(unpinned);
     }
 
-    /// Returns true if the kernel knows the inode.
     pub fn is_known(&self, ino: Ino) -> bool {
         self.inodes.lock().get(ino).is_ok()
     }
 
-    /// Returns what a file holds, for the log of reads.
+    /// Returns the kind of content of a file, for the log of reads.
     pub fn content_kind(&self, ino: Ino) -> Result<ContentKind> {
         Ok(self.node(ino)?.content_kind())
     }
@@ -402,7 +386,6 @@ impl Tree {
         Ok((self.shown_attr(attr), ttl))
     }
 
-    /// Returns the attributes as the reader of the tree sees them.
     fn shown_attr(&self, attr: Attr) -> Attr {
         self.reader.map_or(attr, |reader| attr.readable_only_by(reader))
     }
@@ -412,7 +395,6 @@ impl Tree {
         self.namespace.link_target(&self.node(ino)?)
     }
 
-    /// Opens a file for reading.
     pub fn open(&self, ino: Ino) -> Result<Opened> {
         let entry = self.inodes.lock().get(ino)?;
         if let Some(version) = &entry.version {
@@ -490,7 +472,6 @@ impl Tree {
         }
     }
 
-    /// Returns the current size of an open file in bytes.
     pub fn size(&self, fh: Fh) -> Result<u64> {
         let handle = self.handles.lock().get(fh)?;
         match handle {
@@ -525,7 +506,6 @@ impl Tree {
         Ok((listing, before))
     }
 
-    /// Lists a directory for a reader that begins.
     fn list_from_start(&self, ino: Ino, node: &Node) -> Result<DirListing> {
         // Before the entries, so that it does not stand for older ones.
         let key = self.namespace.listing_key(node)?;
@@ -534,7 +514,6 @@ impl Tree {
         Ok(listing)
     }
 
-    /// Returns the current listing of a directory, from the cache if it is there.
     fn current_listing(&self, ino: Ino, node: &Node) -> Result<DirListing> {
         let key = self.namespace.listing_key(node)?;
         let known = self.known_listing_hash(ino, key);
@@ -547,20 +526,20 @@ impl Tree {
         Ok(listing)
     }
 
-    /// Returns the hash of what a directory lists, if `key` tells that it is the same as before.
+    /// Returns the hash of a directory's listing, if `key` shows that the listing is unchanged.
     fn known_listing_hash(&self, ino: Ino, key: Option<CurrentKey>) -> Option<ListingHash> {
         let (key, max_age) = key?;
         self.inodes.lock().listing_hash(ino, key, max_age)
     }
 
-    /// Records what a directory lists as long as it has this `key`.
+    /// Records the hash of a directory's listing, which is valid as long as the directory has this
+    /// `key`.
     fn note_listing_key(&self, ino: Ino, key: Option<CurrentKey>, hash: ListingHash) {
         if let Some((key, _)) = key {
             self.inodes.lock().note_key(ino, key, hash);
         }
     }
 
-    /// Lists a directory, and caches the listing.
     fn list(&self, ino: Ino, node: &Node) -> Result<(DirListing, ListingHash)> {
         // A file has replaced the directory.
         let stale = |error| if error == Error::NotADirectory { Error::Stale } else { error };
@@ -571,8 +550,8 @@ impl Tree {
         Ok((listing, hash))
     }
 
-    /// Returns the attributes of a directory with the mtime that tells the kernel whether the
-    /// entries that it holds are still valid. Returns those of anything else as they are.
+    /// Returns the attributes of a directory with the mtime by which the kernel validates its
+    /// cached entries. Attributes of other nodes are returned unchanged.
     fn with_listing_time(&self, ino: Ino, node: &Node, attr: Attr) -> Attr {
         if attr.kind != NodeKind::Folder || !self.inodes.lock().is_listed(ino) {
             return attr;
@@ -582,7 +561,6 @@ impl Tree {
         Attr { mtime: self.inodes.lock().listing_time(ino, attr.mtime, hash), ..attr }
     }
 
-    /// Returns the hash of what a directory lists now.
     fn current_listing_hash(&self, ino: Ino, node: &Node) -> Result<ListingHash> {
         let key = self.namespace.listing_key(node)?;
         if let Some(hash) = self.known_listing_hash(ino, key) {
@@ -593,7 +571,6 @@ impl Tree {
         Ok(hash)
     }
 
-    /// Closes a file.
     pub fn release(&self, fh: Fh) {
         let handle = self.handles.lock().remove(fh);
         // Dropped after the lock is released: closing may be slow on the underlying file system.
@@ -606,13 +583,11 @@ impl Tree {
         (inodes, self.handles.lock().len())
     }
 
-    /// Opens the file in the store that `node` leads to now, and reads its attributes.
     fn open_with_attr(&self, node: &Node) -> Result<(Attr, Arc<dyn File>)> {
         let file = self.open_current(node)?;
         Ok((Attr::from_meta(&file.meta()?), file))
     }
 
-    /// Opens the file in the store that `node` leads to now.
     fn open_current(&self, node: &Node) -> Result<Arc<dyn File>> {
         self.namespace.open(node).map(Arc::from)
     }
@@ -641,7 +616,7 @@ impl Tree {
     /// Returns the name in a directory of workers of the only worker whose name begins with `id`.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for any other directory; those of [`VisibleWorkers::find`].
+    /// [`Error::NotFound`] for any other directory; any error of [`VisibleWorkers::find`].
     ///
     /// [`VisibleWorkers::find`]: crate::view::VisibleWorkers::find
     fn complete_id(&self, folder: Ino, id: &[u8]) -> Result<Name> {
@@ -659,7 +634,6 @@ fn parse_name(raw: &[u8]) -> Result<Name> {
         .map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
 }
 
-/// Returns the hash of a listing.
 fn listing_hash(items: &[ListedEntry]) -> ListingHash {
     let mut hash = blake3::Hasher::new();
     for item in items {

@@ -1,4 +1,5 @@
-//! A catalog restricted to what one owner may see: the only way to a worker's name or bytes.
+//! A catalog restricted to the workers that one owner may see: the only way to a worker's name or
+//! bytes.
 //!
 //! A view is fixed when the mount starts: stores, owner and run. All layers above read through it.
 //! A worker outside the view is not in [`VisibleWorkers`], and no count, size or time comes from
@@ -37,12 +38,10 @@ use swarmletfs_base::model::{
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{self, DirEntry, File, Kind, Meta, Time};
 
-/// Restriction of a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Show only this owner's workers. Workers without an owner are then hidden.
     pub owner: Option<String>,
-    /// Show only this run's workers.
     pub run: Option<String>,
 }
 
@@ -51,7 +50,6 @@ const RECORD_CACHE_ITEMS: usize = 64;
 /// Most attempts to refresh a worker that changes at each attempt.
 const REFRESH_TRIES: usize = 5;
 
-/// A catalog restricted to what one owner may see.
 pub struct View {
     /// Shared by the views of the owners of one mount.
     catalog: Arc<Catalog>,
@@ -61,8 +59,8 @@ pub struct View {
     visible: Mutex<Arc<VisibleWorkers>>,
     /// Records by the version of the fingerprint and the key of the entry.
     records: Cache<(Key, Key), Arc<Record>>,
-    /// Removed workers, by store and id: true for those that a restricted view would show. The
-    /// record of a removed worker does not change.
+    /// Removed workers by store and id: true if a restricted view would show the worker. The record
+    /// of a removed worker does not change.
     removed: Mutex<HashMap<(usize, Name), bool>>,
 }
 
@@ -72,7 +70,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// A store cannot be listed.
+    /// Fails if a store cannot be listed.
     pub fn new(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
         let sources = match filter.owner {
             Some(_) => sources.into_iter().map(Source::hiding_hard_links).collect(),
@@ -86,7 +84,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// A store cannot be listed.
+    /// Fails if a store cannot be listed.
     pub fn for_owners<'a>(
         sources: Vec<Source>,
         freshness: Freshness,
@@ -114,8 +112,8 @@ impl View {
         }
     }
 
-    /// Keeps the names of the workers of `previous`, a view of other stores, some of which may be
-    /// those of this one.
+    /// Keeps the names of the workers of `previous`, a view of other stores, some of which may also
+    /// be stores of this view.
     pub fn keeping_names_of(self, previous: &View) -> View {
         let numbers = self.catalog.numbers_of_stores(&previous.catalog);
         let names = previous.visible().numbered_names(&numbers);
@@ -145,7 +143,7 @@ impl View {
         self.catalog.index().map(|index| (index, self.scope()))
     }
 
-    /// Returns a cache key that covers all settings that decide what this view shows.
+    /// Returns a cache key that covers all settings on which the contents of this view depend.
     fn scope(&self) -> Key {
         let Filter { owner, run } = &self.filter;
         let set = |filter: &Option<String>| [u8::from(filter.is_some())];
@@ -153,12 +151,10 @@ impl View {
         key("view", &[&self.catalog.scope(), &set(owner), &text(owner), &set(run), &text(run)])
     }
 
-    /// Returns the run that the view is restricted to.
     pub fn run(&self) -> Option<&str> {
         self.filter.run.as_deref()
     }
 
-    /// Returns descriptors of all directories on disk that this view reads.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.catalog.roots()
     }
@@ -169,7 +165,6 @@ impl View {
         self.catalog.has_virtual_folders()
     }
 
-    /// Returns the time at which a worker became abandoned by the clock, if it did.
     pub fn abandoned_at(&self, member: &Member) -> Option<Time> {
         self.catalog.abandoned_at(&member.entry)
     }
@@ -195,8 +190,8 @@ impl View {
         self.catalog.fresh_for()
     }
 
-    /// Returns the workers of this view, scanned after the call began: none that existed then is
-    /// missing.
+    /// Returns the workers of this view, scanned after the call began, so that no worker that
+    /// existed then is missing.
     pub fn visible_now(&self) -> Arc<VisibleWorkers> {
         self.visible_in(&self.catalog.current_now())
     }
@@ -249,8 +244,6 @@ impl View {
         if self.catalog.recheck_if_stale(&member.entry) { find() } else { Ok(member) }
     }
 
-    /// Returns the worker called `id`, or else the only one whose name begins with `id`; see
-    /// [`VisibleWorkers::find`].
     pub fn find_worker(&self, id: &Name) -> Result<Arc<Member>> {
         self.worker(&self.visible().find(id)?.name)
     }
@@ -268,7 +261,6 @@ impl View {
         Ok(member)
     }
 
-    /// Returns the metadata of `path` in a worker's directory.
     pub fn stat(&self, member: &Member, path: &RelPath) -> Result<Meta> {
         reject_links(self.catalog.folder(&member.entry)?.stat(path)?)
     }
@@ -279,19 +271,16 @@ impl View {
         reject_links(self.catalog.folder(&member.entry)?.stat_without_acl(path)?)
     }
 
-    /// Lists the files and directories in the directory `path` of a worker.
     pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(without_links(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
-    /// Opens a worker's directory once, to read many files in it.
     pub fn folder(&self, member: &Member) -> Result<Folder> {
         let store = self.catalog.folder(&member.entry)?;
         let originals = self.catalog.folders_of_originals(&member.entry, &*store);
         Ok(Folder::new(store, originals))
     }
 
-    /// Opens the file `path` of a worker.
     pub fn open(&self, member: &Member, path: &RelPath) -> Result<Box<dyn File>> {
         self.catalog.folder(&member.entry)?.open(path)
     }
@@ -319,7 +308,6 @@ impl View {
         Ok(is_same.then_some(backing))
     }
 
-    /// Opens the output of a call; see [`WorkerFiles::open_output`].
     pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
         WorkerFiles::new(self, member).open_output(call)
     }
@@ -329,7 +317,7 @@ impl View {
         self.catalog.watch()
     }
 
-    /// Waits up to `limit` for changes of watched workers, also of those outside of this view.
+    /// Waits up to `limit` for changes of watched workers, including workers outside of this view.
     /// Returns the changed workers whose attributes may be cached for long, or `None` once `end` is
     /// readable or closed.
     pub fn wait_for_changes(
@@ -340,7 +328,7 @@ impl View {
         self.catalog.wait_for_changes(end, limit)
     }
 
-    /// Returns the names of those workers of this view that are at `locations`.
+    /// Returns the names of the workers of this view that are at `locations`.
     pub fn names_at(&self, locations: &HashSet<WorkerLocation>) -> HashSet<Name> {
         // The kernel has received no worker that is not in the latest set.
         let visible = self.visible.lock().clone();
@@ -358,22 +346,19 @@ impl View {
         self.catalog.listing_max_age(&member.entry)
     }
 
-    /// Returns the time for which attributes of a worker's files may be cached.
     pub fn attr_ttl(&self, member: &Member) -> Duration {
         self.catalog.max_age(&member.entry)
     }
 
-    /// Returns the time for which attributes of a worker's directories may be cached.
     pub fn dir_attr_ttl(&self, member: &Member) -> Duration {
         self.catalog.dir_max_age(&member.entry)
     }
 
-    /// Returns the fingerprint of all files of a worker; see [`Catalog::fingerprint`].
     pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Fingerprint>> {
         self.catalog.fingerprint(&member.entry, closely)
     }
 
-    /// Returns the fingerprint of all files of a worker, of which ACLs need not be read; see
+    /// Returns the fingerprint of all files of a worker, possibly without ACLs; see
     /// [`Catalog::fingerprint_without_acls`].
     pub fn fingerprint_without_acls(
         &self,
@@ -401,17 +386,14 @@ impl View {
         member.is_some_and(|member| self.catalog.finds_edits_at_once(&member.entry))
     }
 
-    /// Returns the last known fingerprint of a worker's files, if any.
     pub fn last_fingerprint(&self, member: &Member) -> Option<Arc<Fingerprint>> {
         member.entry.last_fingerprint()
     }
 
-    /// Returns up to `limit` files of a worker, and the fingerprint of all its files.
     pub fn files(&self, member: &Member, limit: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
         self.catalog.files(&member.entry, limit)
     }
 
-    /// Returns the fingerprint of a worker's files, taken after the call began.
     pub fn fingerprint_now(&self, member: &Member) -> Result<Arc<Fingerprint>> {
         self.catalog.fingerprint_now(&member.entry)
     }
@@ -426,12 +408,10 @@ impl View {
         self.catalog.fingerprint_again(&member.entry, before)
     }
 
-    /// Returns true if the files of a worker still have this fingerprint.
     pub fn is_unchanged(&self, member: &Member, fingerprint: &Fingerprint) -> bool {
         self.fingerprint_again(member, fingerprint).is_ok_and(|now| now.key == fingerprint.key)
     }
 
-    /// Returns the cached record of a worker as of `fingerprint`.
     pub fn cached_record(&self, member: &Member, fingerprint: &Fingerprint) -> Option<Arc<Record>> {
         self.records.get(&(fingerprint.version, member.entry.key()))
     }
@@ -473,13 +453,12 @@ impl View {
         self.catalog.has_edits(&member.entry, listed, deadline)
     }
 
-    /// Reads the changes of files that a worker's record holds, until `deadline` passes.
     pub fn changes(&self, member: &Member, deadline: Deadline<'_>) -> Result<RecordedChanges> {
         self.catalog.changes(&member.entry, deadline)
     }
 
-    /// Finds what was not understood in the files of a worker, whose record is `record`. Keeps
-    /// `limit` remarks of each kind, and stops when `deadline` passes.
+    /// Finds the parts of a worker's files that were not understood. `record` is the worker's
+    /// record. Keeps `limit` remarks of each kind, and stops when `deadline` passes.
     pub fn check_worker(
         &self,
         member: &Member,
@@ -490,8 +469,8 @@ impl View {
         self.catalog.check_worker(&member.entry, record, limit, deadline)
     }
 
-    /// Finds what was not understood in the store of this number outside of its workers. Returns
-    /// `None` for a restricted view, as the remarks may be about other workers.
+    /// Finds the parts of the store of this number, outside of its workers, that were not
+    /// understood. Returns `None` for a restricted view, as the remarks may be about other workers.
     pub fn check_store(
         &self,
         number: usize,
@@ -508,8 +487,8 @@ impl View {
         }
     }
 
-    /// Returns what is known of the worker `id` if it was removed and this view would show it. The
-    /// answer for another one is that for an absent worker.
+    /// Returns the known facts about the worker `id` if it was removed and this view would show it.
+    /// For any other removed worker, the answer is the same as for an absent worker.
     pub fn removed_worker(&self, id: &Name) -> Option<RemovedWorker> {
         let mut removed = self.catalog.removed_workers(id);
         removed.find(|worker| {
@@ -517,8 +496,9 @@ impl View {
         })
     }
 
-    /// Returns the number of removed workers that this view would show. A worker of `visible` is
-    /// not removed, whatever a record says. A damaged record counts only in an unrestricted view.
+    /// Returns the number of removed workers that this view would show. A worker of `visible` does
+    /// not count as removed, even if a record says so. A damaged record counts only in an
+    /// unrestricted view.
     pub fn removed_count(&self, visible: &VisibleWorkers) -> usize {
         let mut ids: HashSet<(usize, Name)> = self.catalog.removed_ids().collect();
         if ids.is_empty() {
@@ -560,17 +540,14 @@ impl View {
         Ok(self.catalog.index_file()?.map(|(source, path)| SharedPath { source, path }))
     }
 
-    /// Returns the metadata of `path` below a shared path.
     pub fn shared_stat(&self, shared: &SharedPath, path: &RelPath) -> Result<Meta> {
         reject_links(self.shared_store(shared)?.stat(&shared.path.join_path(path))?)
     }
 
-    /// Lists the files and directories in the directory `path` below a shared path.
     pub fn shared_list(&self, shared: &SharedPath, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(without_links(self.shared_store(shared)?.list(&shared.path.join_path(path))?))
     }
 
-    /// Opens the file `path` below a shared path.
     pub fn shared_open(&self, shared: &SharedPath, path: &RelPath) -> Result<Box<dyn File>> {
         self.shared_store(shared)?.open(&shared.path.join_path(path))
     }

@@ -1,4 +1,4 @@
-//! Approval: applies what a worker changed in its view of a workspace, and takes it back.
+//! Approval: applies a worker's changes to the workspace, and takes them back.
 //!
 //! Everything is checked before anything is written: each entry of the workspace must be as the
 //! worker found it. Then new contents are written under temporary names, a journal states the

@@ -1,4 +1,4 @@
-//! Drafts: what workers write while they run in a view of a workspace, until a person approves it.
+//! Drafts: the files that workers write in a view of a workspace, until a person approves them.
 //!
 //! A draft is a directory of the store that no worker can see:
 //!
@@ -6,7 +6,7 @@
 //! drafts/<id>/
 //!   draft.json       the workspace, the engine and the state
 //!   boot_id          the boot of the machine at which the worker started
-//!   upper/, work/    the layer of an overlay that holds what the worker wrote
+//!   upper/, work/    the layer of an overlay, with the files that the worker wrote
 //!   git-upper/, git-work/   the layer over the common directory of git, if the workspace is a
 //!                    linked worktree
 //!   copy/, manifest  the worker's copy of the workspace, and its entries, with the other engine
@@ -16,8 +16,8 @@
 //! The process that runs the worker holds the lock of the directory, so a draft without a lock has
 //! no worker that runs.
 //!
-//! [`ChangeSearch`] compares what the worker wrote with the workspace, and copies contents into the
-//! worker's directory. After its last search the layers and the bases are needed no more.
+//! [`ChangeSearch`] compares the worker's files with the workspace, and copies contents into the
+//! worker's directory. After its last search the layers and the bases are no longer needed.
 
 mod bases;
 mod candidate;

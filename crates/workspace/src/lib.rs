@@ -1,25 +1,26 @@
-//! What a worker changes in its view of a workspace, and how the changes come into the workspace.
+//! The changes that a worker makes in its view of a workspace, and their way into the workspace.
 //!
 //! ```text
-//! draft      the files that a worker writes in its view, and what they change
+//! draft      the files that a worker writes in its view, and the changes in them
 //! approval   applies changes to the workspace, and takes them back
 //! ```
 //!
 //! # Approval
 //!
-//! What a person decides about the changes of a worker: `Approval` checks, applies, takes back and
-//! discards them. `selection` reads changes.json, which is hostile input, and leaves out what is
-//! never applied. `unasked` finds what programs run by themselves: by the list in `unasked/table`,
-//! and by the entries that make a folder a repository of git. It looks once more when the workspace
-//! is locked. `check` compares each change with the workspace and makes steps of them; `merge` runs
-//! `git merge-file`. `stage` writes new entries under temporary names and lists the moves,
-//! `journal` states them, `moves` makes them and recovers from a command that was interrupted, and
-//! `applied` keeps what was replaced. `neighbors` are other workers on the workspace.
+//! Carries out a person's decisions about the changes of a worker: `Approval` checks, applies,
+//! takes back and discards them. `selection` reads changes.json, which is hostile input, and leaves
+//! out changes that are never applied. `unasked` finds paths that programs run by themselves: by
+//! the list in `unasked/table`, and by the entries that make a folder a repository of git. It looks
+//! once more when the workspace is locked. `check` compares each change with the workspace and
+//! makes steps of them; `merge` runs `git merge-file`. `stage` writes new entries under temporary
+//! names and lists the moves, `journal` states them, `moves` makes them and recovers from a command
+//! that was interrupted, and `applied` keeps the replaced contents. `neighbors` are other workers
+//! on the workspace.
 //!
-//! An entry is moved or exchanged, never rewritten: what is rolled back is the same inode as
-//! before, and a roll-back needs no space. The journal has three phases. While new entries are
+//! An entry is moved or exchanged, never rewritten: an entry that is rolled back is the same inode
+//! as before, and a roll-back needs no space. The journal has three phases. While new entries are
 //! staged, and while entries are moved, recovery takes everything back; after that, it only removes
-//! what was replaced. The identity of each entry (inode and time of creation) tells which moves
+//! the replaced entries. The identity of each entry (inode and time of creation) tells which moves
 //! were made.
 
 pub mod approval;

@@ -21,9 +21,7 @@ use crate::store::Disk;
 use crate::text::count;
 use crate::view::View;
 
-/// Most rows of a list.
 const ROWS_MAX: usize = 10;
-/// Selects entries.
 pub(super) struct ReadFilter<'a> {
     pub(super) since: Option<Timestamp>,
     pub(super) worker: Option<&'a str>,
@@ -59,7 +57,6 @@ fn worker_of(path: &str) -> Option<&str> {
     path.strip_prefix("workers/")?.split('/').next().filter(|worker| *worker != "index.json")
 }
 
-/// Returns an entry as a line for people.
 pub(super) fn text_line(entry: &ReadEntry) -> String {
     let program = entry.program.as_deref().unwrap_or("?");
     let mut line = format!(
@@ -88,11 +85,9 @@ pub(super) fn text_line(entry: &ReadEntry) -> String {
     escape_controls(&line).to_string()
 }
 
-/// Numbers of opens.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Opens {
     opens: u64,
-    /// Sizes of the opened files.
     bytes: u64,
 }
 
@@ -103,7 +98,6 @@ impl Opens {
     }
 }
 
-/// Sums over the entries.
 #[derive(Default)]
 pub(super) struct Summed {
     all: Opens,
@@ -123,10 +117,8 @@ pub(super) struct Summed {
 pub(super) struct ReadStats {
     #[serde(flatten)]
     all: Opens,
-    /// The programs and users with the most opens.
     readers: Vec<ReaderRow>,
     kinds: BTreeMap<&'static str, Opens>,
-    /// The files with the most opens.
     files: Vec<PathRow>,
     misses: u64,
     most_missed: Vec<PathRow>,
@@ -137,11 +129,10 @@ pub(super) struct ReadStats {
     /// Entries that were removed because the log was full.
     removed: u64,
     workers_read: u64,
-    /// Size of all files of these workers.
     workers_bytes: u64,
-    /// Size of what was opened of them.
+    /// Size of the opened files of these workers.
     opened_bytes: u64,
-    /// Share of the files of these workers that was not opened; absent if nothing was.
+    /// Share of the bytes of these workers that was not opened; absent if no file was opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     saved: Option<f64>,
 }
@@ -187,7 +178,7 @@ impl Summed {
         self.files.entry(entry.path).or_default().add(bytes);
     }
 
-    /// Sums up, with the sizes of the workers that `store` has now.
+    /// Adds up the entries, with the sizes that the workers in `store` have now.
     ///
     /// # Errors
     ///
@@ -226,7 +217,6 @@ impl Summed {
     }
 }
 
-/// Returns the size of the files of a worker, in bytes.
 fn worker_size(view: &View, worker: &str) -> Option<u64> {
     let member = view.visible().get(&crate::name::Name::new(worker).ok()?)?;
     // The files of a transcript have no size until they are made.
@@ -234,7 +224,6 @@ fn worker_size(view: &View, worker: &str) -> Option<u64> {
     Some(all.bytes)
 }
 
-/// Returns the rows with the most opens.
 fn most(rows: BTreeMap<String, Opens>) -> Vec<PathRow> {
     let mut rows: Vec<PathRow> =
         rows.into_iter().map(|(path, opens)| PathRow { path, opens }).collect();
@@ -245,7 +234,6 @@ fn most(rows: BTreeMap<String, Opens>) -> Vec<PathRow> {
 }
 
 impl ReadStats {
-    /// Returns the numbers as text for people.
     pub(super) fn text(&self) -> String {
         let opens = |opens: &Opens| {
             format!("{} of {}", count(opens.opens, "open"), human_size(opens.bytes))

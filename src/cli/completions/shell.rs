@@ -19,7 +19,6 @@ use crate::name::is_unprintable;
 
 const BASH_SCRIPT: &str = include_str!("swarmletfs.bash");
 
-/// The end of the script for zsh.
 const ZSH_END: &str = include_str!("swarmletfs.zsh");
 
 /// Characters that mean nothing to a shell within a word.
@@ -45,7 +44,7 @@ impl Shell {
         }
     }
 
-    /// Returns the line that a shell passes: the words up to the cursor, and the last one as it was
+    /// Returns the line that a shell passes: the words up to the cursor. The last one is as it was
     /// typed.
     fn line(self, mut arguments: Vec<OsString>) -> Option<Line> {
         if self == Shell::Zsh {
@@ -71,7 +70,7 @@ impl Shell {
         Some(Line { words, typed, quote })
     }
 
-    /// Returns a candidate as the shell takes it. Returns `None` if it cannot be written.
+    /// Returns a candidate in the syntax of the shell, or `None` if it cannot be written in it.
     fn written(self, candidate: &CompletionCandidate, line: &Line) -> Option<String> {
         let value = candidate.get_value().to_str().filter(|it| !it.contains(is_unprintable))?;
         let help = candidate.get_help().map(|help| help.to_string());
@@ -136,12 +135,10 @@ impl EnvCompleter for Shell {
     }
 }
 
-/// A line up to the cursor.
 struct Line {
     words: Vec<OsString>,
     /// The word at the cursor as it was typed. In bash, the part of it that is replaced.
     typed: OsString,
-    /// The quote that is open at the cursor.
     quote: Option<char>,
 }
 
@@ -169,8 +166,8 @@ impl Line {
         Some(word + if is_whole { " " } else { "" })
     }
 
-    /// Returns the number of bytes of the last word that bash keeps: it replaces only what follows
-    /// the last `:` or `=`.
+    /// Returns the number of bytes of the last word that bash keeps: it replaces only the text
+    /// after the last `:` or `=`.
     fn kept(&self) -> usize {
         let unquoted = split(&self.typed).and_then(|(words, _)| words.into_iter().last());
         let kept = [Some(self.typed.clone()), unquoted].into_iter().flatten().find_map(|part| {

@@ -27,28 +27,20 @@ use crate::view::{Filter, View};
 /// Time after which a store has no values.
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// Variable that sets another time limit.
 const LIMIT_VARIABLE: &str = "SWARMLETFS_COMPLETION_TIME";
 
-/// Maximum number of values.
 const VALUES_MAX: usize = 1_000;
 
-/// Directory of the workers in the tree.
 const WORKERS: &str = "workers/";
 
-/// Directory of the notes in the tree.
 const NOTES: &str = "supervisor/";
 
-/// Kind of an argument whose values a store has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValueKind {
     Worker,
     Run,
-    /// Path in the tree.
     Path,
-    /// Path of a note in the tree's `supervisor/`.
     Note,
-    /// Mountpoint of a swarmletfs mount.
     Mount,
 }
 
@@ -73,7 +65,6 @@ impl ValueKind {
     }
 }
 
-/// Returns `command`, at `path`, with completers of the values that a store has.
 pub(super) fn with_completers(
     command: Command,
     path: &[&str],
@@ -82,7 +73,7 @@ pub(super) fn with_completers(
     let command = command.mut_args(|argument| {
         let id = argument.get_id().as_str();
         match ValueKind::of_argument(path, id) {
-            // An id comes first, and what follows is no id.
+            // An id comes first, and the text after it is no id.
             Some(_) if id == "names" && options.has_name => argument,
             Some(kind) => {
                 let options = options.clone();
@@ -99,7 +90,7 @@ pub(super) fn with_completers(
     })
 }
 
-/// Options before the cursor that select what a value may be.
+/// Options before the cursor that restrict the values.
 #[derive(Debug, Default)]
 pub(super) struct LineOptions {
     stores: Vec<PathBuf>,
@@ -112,7 +103,6 @@ pub(super) struct LineOptions {
 }
 
 impl LineOptions {
-    /// Parses the words before the cursor.
     pub(super) fn parse(command: Command, words: Vec<OsString>) -> LineOptions {
         let mut command = command.ignore_errors(true);
         let Ok(parsed) = command.try_get_matches_from_mut(words) else {
@@ -161,7 +151,7 @@ impl LineOptions {
         let spawned = thread::Builder::new().name("complete".into()).spawn(move || {
             let control = Arc::new(Control::until(Instant::now().checked_add(limit)));
             let found = options.find(kind, &typed, control.clone()).unwrap_or_default();
-            // What renders leave out for lack of time may be missing.
+            // Values may be missing that renders leave out for lack of time.
             let _ = sender.send(if control.may_continue() { found } else { Vec::new() });
         });
         let found = spawned.ok().and_then(|_| found.recv_timeout(limit).ok()).unwrap_or_default();
@@ -250,7 +240,7 @@ fn raw_values<'a>(parsed: &'a ArgMatches, id: &str) -> Vec<&'a OsStr> {
     parsed.try_get_raw(id).ok().flatten().into_iter().flatten().collect()
 }
 
-/// Returns a path with a leading `~/` replaced, which the shell has not done yet.
+/// Expands a leading `~/` of a path, since the shell has not done so yet.
 fn with_home(path: &OsStr) -> PathBuf {
     let below = path.as_bytes().strip_prefix(b"~/").map(OsStr::from_bytes);
     match (below, std::env::var_os("HOME")) {
@@ -259,8 +249,8 @@ fn with_home(path: &OsStr) -> PathBuf {
     }
 }
 
-/// Sorts the values, without those that a terminal cannot show as they are. Of too many, only the
-/// different beginnings are kept.
+/// Sorts the values, and drops those that a terminal cannot show as they are. If there are too
+/// many, keeps only their different beginnings.
 fn limited(mut found: Vec<String>) -> Vec<String> {
     found.retain(|value| !value.contains(is_unprintable));
     found.sort_unstable();

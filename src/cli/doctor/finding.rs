@@ -4,11 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::diagnosis::Diagnosis;
 
-/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum Level {
-    /// As expected.
     Ok,
     /// Worth knowing, but not in the way.
     Note,
@@ -38,7 +36,6 @@ pub(in crate::cli) struct Finding {
     pub(super) level: Level,
     /// The store or mountpoint concerned, if there can be several.
     pub(super) about: Option<String>,
-    /// The fact, as a sentence.
     #[serde(rename = "says")]
     pub(super) message: String,
     /// The remedy, with commands in backticks.

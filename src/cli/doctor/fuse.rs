@@ -13,11 +13,9 @@ use crate::cli::{probe, teardown};
 /// Facts about FUSE. A null was not tried.
 #[derive(Debug, Serialize)]
 pub(super) struct Fuse {
-    /// True if the device exists and can be opened.
     device: bool,
     /// True for root, which mounts without fusermount3.
     root: bool,
-    /// Program with which other users mount.
     fusermount: Option<&'static str>,
     /// True if /etc/fuse.conf permits --allow-other to other users than root.
     user_allow_other: bool,
@@ -27,7 +25,6 @@ pub(super) struct Fuse {
     passthrough: Option<bool>,
 }
 
-/// Checks the device and the right to mount, and tries a mount. Returns the facts and the findings.
 pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
     let (root, fusermount) = (rustix::process::geteuid().is_root(), teardown::find_fusermount());
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();

@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::finding::Finding;
 use crate::cli::probe;
 
-/// Facts about the kernel.
 #[derive(Debug, Serialize)]
 pub(super) struct Kernel {
     /// Release, as printed by `uname -r`.
@@ -18,7 +17,6 @@ pub(super) struct Kernel {
     landlock_abi: Option<i32>,
 }
 
-/// Queries the kernel for openat2 and landlock. Returns the facts and the findings.
 pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (openat2, landlock) = (probe::openat2(), probe::landlock());

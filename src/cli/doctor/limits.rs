@@ -23,7 +23,6 @@ pub(super) struct Limits {
     inotify_watches: Option<u64>,
 }
 
-/// Reads the limits and the size of the cache. Returns the facts and the findings.
 pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     let limit = getrlimit(Resource::Nofile);
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
@@ -35,7 +34,6 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     (limits, vec![descriptors(limit.current, limit.maximum), cache()])
 }
 
-/// Returns the finding on the cache directory.
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
         let message = "there is no cache folder: each start parses everything again";

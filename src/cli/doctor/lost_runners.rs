@@ -32,7 +32,6 @@ fn is_lost(store: &Store, worker: &Name) -> Result<bool> {
     Ok(draft.record().state == DraftState::Running && draft.try_lock()?.is_some())
 }
 
-/// Returns the finding on the workers of the store at `path` that have no runner, if there are any.
 pub(super) fn finding(workers: &[Name], path: &Path) -> Option<Finding> {
     let first = workers.first()?;
     let mut names: Vec<String> = workers.iter().take(EXAMPLES_MAX).map(Name::display).collect();

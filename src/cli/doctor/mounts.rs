@@ -16,32 +16,26 @@ use crate::cli::mountpoint::is_dead;
 use crate::cli::probe;
 use crate::cli::terminal::{display_path, shell_quote};
 
-/// State of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum MountState {
-    /// It answers.
     Alive,
     /// Its process is gone.
     Dead,
-    /// It does not answer.
     Hung,
     /// Readable only by another user.
     Private,
     /// Another file system is mounted over it.
     Covered,
-    /// It answers with an error.
     Broken,
 }
 
-/// One mount.
 #[derive(Debug, Serialize)]
 pub(super) struct MountFacts {
     point: String,
     state: MountState,
 }
 
-/// Probes the swarmletfs mounts in `table`. Returns the facts and a finding about each mount.
 pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Finding>) {
     let table = match table {
         Ok(table) => table,
@@ -96,7 +90,6 @@ fn is_seen(mount: &Mount, table: &MountTable) -> bool {
     table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
-/// Returns the state of a mount that answered a probe with this result.
 fn state(probe: &io::Result<()>) -> MountState {
     match probe {
         Ok(()) => MountState::Alive,

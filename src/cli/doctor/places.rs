@@ -1,5 +1,5 @@
-//! Inspects the places where programs leave their sessions, apart from those that are stores of the
-//! view: what they hold, and whether it can be read.
+//! Inspects the places where programs leave their sessions, apart from the stores of the view:
+//! their contents, and whether they can be read.
 
 use std::path::Path;
 
@@ -14,15 +14,12 @@ use crate::cli::{discover, probe};
 use crate::text::count;
 use crate::view::{Filter, View};
 
-/// A place that exists.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlaceFacts {
-    /// The program, as people call it.
     program: String,
     path: String,
     /// Name of the format of its sessions; null if they cannot be read yet.
     format: Option<String>,
-    /// True if it is one of the stores.
     is_store: bool,
     /// Number of workers; null if the place is one of the stores or cannot be read.
     workers: Option<usize>,
@@ -72,7 +69,7 @@ fn inspect_place(
         let note = format!("{program}: found {}, not read yet", facts.path);
         return (facts, vec![Finding::note("places", "unread_program", note)]);
     };
-    // The findings about the stores tell the rest.
+    // The findings about the stores cover this place.
     if facts.is_store {
         return (facts, Vec::new());
     }

@@ -1,4 +1,4 @@
-//! Searches a store for what a crash of a recorder left in it, and repairs that on request.
+//! Searches a store for the leftovers of a crashed recorder, and repairs them on request.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,25 +17,19 @@ use crate::text::count;
 use crate::write::{Leftover, Leftovers, Store};
 
 const TOPIC: &str = "recording";
-/// Time limit to search all stores.
 const SEARCH_TIME: Duration = Duration::from_secs(5);
 /// Time limit to repair all stores. A repair waits for the disk.
 const REPAIR_TIME: Duration = Duration::from_secs(30);
 
-/// Leftovers of crashed recorders in a store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RecordingFacts {
-    /// Number of workers that were not created wholly.
     new_workers: usize,
-    /// Number of temporary files.
     temporary_files: usize,
     /// Number of calls without an end whose recorder is gone.
     open_calls: usize,
     /// Number of workers of `run` whose runner is gone.
     lost_runners: usize,
-    /// Number of workers that could not be searched.
     not_searched: u64,
-    /// Number of leftovers that `--repair` repaired.
     repaired: usize,
 }
 
@@ -43,12 +37,10 @@ pub(super) struct RecordingFacts {
 pub(super) struct RecordingInspection {
     search_end: Instant,
     repair_end: Instant,
-    /// True to repair what is found.
     repairs: bool,
 }
 
 impl RecordingInspection {
-    /// Starts the clock.
     pub(super) fn start(repairs: bool) -> RecordingInspection {
         let now = Instant::now();
         RecordingInspection {
@@ -151,13 +143,12 @@ impl RecordingFacts {
         facts
     }
 
-    /// Returns the clause on workers that were not searched, if there are any.
     fn not_searched(&self) -> Option<String> {
         let workers = count(self.not_searched, "worker");
         (self.not_searched > 0).then(|| format!("{workers} could not be searched"))
     }
 
-    /// Returns the finding on the leftovers of the store at `path`, which were not repaired.
+    /// Returns the finding on the leftovers of the store at `path` that were not repaired.
     fn finding(&self, leftovers: &[Leftover], path: &Path) -> Finding {
         let not_searched =
             self.not_searched().map(|clause| format!("; {clause}")).unwrap_or_default();
@@ -195,7 +186,6 @@ impl RecordingFacts {
     }
 }
 
-/// Returns the finding on removed workers whose tombstones are damaged, if there are any.
 fn damaged_tombstones(ids: &[Name]) -> Option<Finding> {
     let mut examples: Vec<String> = ids.iter().take(EXAMPLES_MAX).map(Name::display).collect();
     if let more @ 1.. = ids.len().saturating_sub(EXAMPLES_MAX) {
@@ -224,7 +214,6 @@ fn example(leftover: &Leftover) -> String {
     }
 }
 
-/// Describes a leftover, with its path.
 fn describe(leftover: &Leftover) -> String {
     match leftover {
         Leftover::NewWorker(path) => {

@@ -28,14 +28,11 @@ use crate::text::count;
 use crate::trace::KnownFormat;
 use crate::view::{Filter, View, VisibleWorkers};
 
-/// Time limit to read all stores.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Refresh interval that is never reached: the report uses the first state that was read.
 const NO_REFRESH: Duration = Duration::from_secs(86_400);
-/// Maximum number of runs to name if the given run does not exist.
 const MAX_NAMED_RUNS: usize = 5;
 
-/// Facts and findings about the stores.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stores {
     pub(super) stores: Vec<StoreFacts>,
@@ -44,13 +41,10 @@ pub(super) struct Stores {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Facts about one store.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoreFacts {
     path: String,
-    /// Reason for the choice of this store.
     why: String,
-    /// Name of its format; null if it cannot be read.
     format: Option<String>,
     /// Number of its workers; null if it cannot be read.
     workers: Option<u64>,
@@ -59,7 +53,6 @@ pub(super) struct StoreFacts {
     recording: Option<RecordingFacts>,
 }
 
-/// Content of a mount with the same options.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ViewFacts {
     owner: Option<String>,
@@ -109,7 +102,6 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     command
 }
 
-/// Runs the subprocess: inspects the stores and writes the result to stdout.
 pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
     probe::reply(serde_json::to_vec(&inspect(arguments)).map_err(io::Error::from))
 }
@@ -138,7 +130,6 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
 }
 
 impl Stores {
-    /// Reads the chosen stores.
     fn inspect(
         chosen: discover::ChosenStores,
         mounts: &MountTable,
@@ -184,12 +175,11 @@ impl Stores {
     }
 }
 
-/// Returns the format that the arguments demand.
 fn format(arguments: &DoctorArgs) -> Option<&'static KnownFormat> {
     arguments.format.as_deref().and_then(KnownFormat::by_name)
 }
 
-/// A store that was opened, with the properties of its source, which the view then owns.
+/// An opened store, with the properties of its source, which the view then owns.
 struct OpenedStore {
     /// Index of its facts in [`Stores::stores`].
     facts_index: usize,
@@ -240,7 +230,6 @@ fn read_mount_table() -> Result<MountTable, Diagnosis> {
     mountpoint::read_mount_table().map_err(|error| Diagnosis::without_remedy(format!("{error:#}")))
 }
 
-/// Returns the reason why a store cannot be read, and a command to try.
 fn diagnose_source(error: &SourceError) -> Diagnosis {
     let remedy = match error {
         SourceError::OneWorker(path) => {
@@ -330,7 +319,7 @@ impl Stores {
         self.view = Some(ViewFacts { owner, run, workers: shown });
     }
 
-    /// Adds what recorders left in stores, given by the index of their facts and their path.
+    /// Adds the leftovers of recorders in stores, given by the index of their facts and their path.
     fn inspect_recordings(&mut self, stores: &[(usize, PathBuf)], repair: bool) {
         let inspection = RecordingInspection::start(repair);
         for (facts_index, path) in stores {

@@ -7,7 +7,6 @@ use crate::text::count;
 const LEVEL_WIDTH: usize = 8;
 const TOPIC_WIDTH: usize = 10;
 
-/// Renders the report as text.
 pub(super) fn render(report: &DoctorReport) -> String {
     let mut out = format!("swarmletfs {} on Linux {}\n\n", report.program, report.kernel.release);
     for finding in &report.findings {

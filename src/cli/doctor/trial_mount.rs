@@ -41,7 +41,6 @@ pub(in crate::cli) enum TrialKind {
 }
 
 impl TrialKind {
-    /// Returns the name of the file to read.
     fn file(self) -> &'static str {
         match self {
             TrialKind::Tree => "README.md",
@@ -50,29 +49,19 @@ impl TrialKind {
     }
 }
 
-/// Reason why a trial failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The trial could not be started.
     Untried(String),
-    /// Mounting failed.
     Refused(Diagnosis),
-    /// The mount was not readable.
     Unreadable(io::Error),
 }
 
-/// The server's report of a failure.
 #[derive(Serialize, Deserialize)]
 enum TrialError {
     NoFolder(String),
     NoMount(Diagnosis),
 }
 
-/// Mounts, reads, and unmounts.
-///
-/// # Errors
-///
-/// Fails if the trial cannot be started, mounting fails, or the mount cannot be read.
 pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
     let mut child = Command::new(std::env::current_exe().map_err(untried)?)

@@ -11,17 +11,15 @@ use crate::sandbox::{self, LandlockLevel, LimitMethod, Protections, TrialView};
 
 const TOPIC: &str = "run";
 
-/// The way out if there are no walls.
 const NO_SANDBOX: &str = "`swarmletfs run --no-sandbox` runs a command in a copy of its workspace, \
     without any protection";
 
-/// Facts about `run`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RunFacts {
     /// The engine of `run`: `overlay` or `copy`; null if no command can be run behind walls.
     engine: Option<&'static str>,
-    /// What Landlock holds: `full`, `files` without signals and abstract sockets, or `none`; null
-    /// if there are no walls.
+    /// The extent of Landlock: `full`, `files` without signals and abstract sockets, or `none`;
+    /// null if there are no walls.
     landlock: Option<&'static str>,
     /// Enforcement of `--memory` and `--pids`: `cgroup` for all processes together, `process` for
     /// each; null if there are no walls.
@@ -30,7 +28,6 @@ pub(super) struct RunFacts {
     refusal: Option<String>,
 }
 
-/// A trial of the sandbox.
 enum TrialResult {
     Overlay(Protections),
     /// No overlay works, for this reason.
@@ -39,7 +36,6 @@ enum TrialResult {
     Nothing(String),
 }
 
-/// Tries out the sandbox. Returns the facts and the findings.
 pub(super) fn inspect() -> (RunFacts, Vec<Finding>) {
     match try_out() {
         TrialResult::Overlay(protections) => {
@@ -103,7 +99,6 @@ impl RunFacts {
     }
 }
 
-/// Returns the finding on the walls that hold.
 fn walls(landlock: LandlockLevel) -> Finding {
     let walls = "run puts a command behind walls: namespaces, read-only files";
     let missing = "abstract sockets and the process group of the command stay open";
@@ -123,7 +118,6 @@ fn walls(landlock: LandlockLevel) -> Finding {
     }
 }
 
-/// Returns the finding on the limits of a command.
 fn limits(method: LimitMethod) -> Finding {
     let options = "--memory and --pids of run hold";
     match method {

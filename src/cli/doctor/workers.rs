@@ -13,26 +13,21 @@ use crate::name::RelPath;
 use crate::text::count;
 use crate::view::{Member, VisibleWorkers};
 
-/// What is wrong with the workers of a store.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    /// Number of workers.
     total: u64,
-    /// Workers with flawed records, by kind of problem.
     flawed: BTreeMap<RecordProblem, Sample>,
     /// Entries that are not shown, by reason. Empty with `--owner`, to reveal nothing of other
     /// owners.
     not_shown: Vec<(SkipReason, Sample)>,
 }
 
-/// A count, with the first examples by name.
 #[derive(Debug, Default)]
 struct Sample {
     count: u64,
     examples: Vec<Example>,
 }
 
-/// One example.
 #[derive(Debug)]
 struct Example {
     /// Name of a worker, or path from the store's root.
@@ -43,7 +38,6 @@ struct Example {
     why: Option<String>,
 }
 
-/// Problem with a worker's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RecordProblem {
     UnreadableMetadata,
@@ -76,7 +70,6 @@ impl Sample {
         sample
     }
 
-    /// Renders the names of the examples and the number of the others.
     fn names(&self) -> String {
         let examples = self.examples.iter().map(|example| match &example.why {
             Some(why) => format!("{} ({why})", example.name),
@@ -98,7 +91,6 @@ impl Sample {
 }
 
 impl Workers {
-    /// Collects the problems of workers in the store with index `number`.
     pub(super) fn new(visible: &VisibleWorkers, number: usize) -> Workers {
         let mut workers = Workers::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
@@ -111,7 +103,6 @@ impl Workers {
         workers
     }
 
-    /// Returns the number of workers.
     pub(super) fn total(&self) -> u64 {
         self.total
     }

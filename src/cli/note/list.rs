@@ -9,7 +9,6 @@ use serde_json::json;
 use crate::cli::terminal::escape_controls;
 use crate::cli::write_args::{self, WriteArgs, into_cli_error};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Prints the path in supervisor/ of each note, one per line, in byte order. With --json, an array of \
 objects with path, size in bytes, and time of the last write.
@@ -31,11 +30,6 @@ pub(in crate::cli) struct ListArgs {
     write: WriteArgs,
 }
 
-/// Lists the notes.
-///
-/// # Errors
-///
-/// The store cannot be found or read.
 pub(super) fn run(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     let notes = arguments.write.with_store(|store| store.notes().map_err(into_cli_error))?;
     let lines: Vec<String> =

@@ -8,7 +8,6 @@ use clap::Args;
 
 use crate::cli::tree_commands::{ReaderArgs, cat};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Prints supervisor/PATH of the tree, byte for byte.
 
@@ -28,11 +27,6 @@ pub(in crate::cli) struct ReadArgs {
     reader: ReaderArgs,
 }
 
-/// Prints the note.
-///
-/// # Errors
-///
-/// The store cannot be found or read, or stdout cannot be written.
 pub(super) fn run(arguments: &ReadArgs) -> anyhow::Result<ExitCode> {
     cat::print(&arguments.reader, &[[b"supervisor/", arguments.path.as_bytes()].concat()])
 }

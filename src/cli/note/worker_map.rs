@@ -1,5 +1,5 @@
-//! `swarmletfs note worker-map`: writes `worker_map.json`, which tells what each worker is for and
-//! how it is.
+//! `swarmletfs note worker-map`: writes `worker_map.json`, which states the task and the state of
+//! each worker.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,6 @@ use crate::cli::tree_commands::cat;
 use crate::cli::write_args::{self, WriteArgs, into_cli_error};
 use crate::write::NotePlace;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Writes supervisor/worker_map.json from the tree's index.json: for each worker its id, task, type, \
 status, outcome, parent, run and owner, as far as they are known. An existing one is replaced.
@@ -23,7 +22,6 @@ Examples:
 
 Exit code: 0 if it was written, 1 if not, 2 for a usage error.";
 
-/// The note that is written.
 const FILE: &str = "worker_map.json";
 /// The fields of a worker in the tree's index.json that are taken over.
 const FIELDS: [&str; 10] = [
@@ -50,11 +48,6 @@ pub(in crate::cli) struct WorkerMapArgs {
     write: WriteArgs,
 }
 
-/// Writes the map.
-///
-/// # Errors
-///
-/// The store cannot be found, read or written.
 pub(super) fn run(arguments: &WorkerMapArgs) -> anyhow::Result<ExitCode> {
     let count = arguments.write.with_store(|store| {
         let index = cat::read(store.root().path(), b"index.json")?;

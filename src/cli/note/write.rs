@@ -13,7 +13,6 @@ use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error};
 use crate::trace::swarmlet::SUPERVISOR;
 use crate::write::NotePlace;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 PATH is a path in supervisor/, such as strategy.md or plans/week1.md; missing folders are made. A \
 TEXT gets a newline at its end if it has none; stdin is written as it is. Readers see the old note \
@@ -26,7 +25,7 @@ Examples:
 
 Exit code: 0 if the note was written, 1 if not, 2 for a usage error.";
 
-/// Maximum size of what is written at a time, in bytes; one more is read.
+/// Maximum size of one write, in bytes. One byte more is read to detect a longer text.
 const SIZE_MAX: u64 = 64 << 20;
 
 /// Arguments of `note write` and `note append`.

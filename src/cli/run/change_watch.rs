@@ -11,7 +11,6 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use crate::deadline::Deadline;
 use crate::draft::ChangeSearch;
 
-/// Shortest pause between two searches.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 
 /// Length of a pause, in times of the search before it, so that searches of a large workspace take
@@ -51,7 +50,7 @@ fn watch(search: &mut ChangeSearch, ended: &Receiver<()>, has_ended: &AtomicBool
     let mut pause = PAUSE_MIN;
     while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let begun = Instant::now();
-        // The last search reports what prevents it.
+        // The last search reports an error that persists.
         if let Err(error) = search.update(Deadline::new(&has_time)) {
             tracing::debug!("a search for changes failed: {error}");
         }

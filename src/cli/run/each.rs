@@ -60,7 +60,6 @@ pub(super) fn run(arguments: &RunArgs, tasks: &Path) -> anyhow::Result<ExitCode>
     Ok(if is_success { exit::from_write(printed) } else { ExitCode::FAILURE })
 }
 
-/// Ends the workers whose runner was killed.
 fn recover_killed(arguments: &RunArgs, rows: &mut [Row]) {
     let reporter = Reporter::person(arguments.write.quiet);
     for row in rows.iter_mut().filter(|row| row.end.is_none()) {
@@ -94,7 +93,6 @@ pub(super) fn run_line(mut arguments: RunArgs, line: &OsStr) -> ExitCode {
     })
 }
 
-/// Replaces each placeholder in `word` by the line.
 fn fill_in(word: &OsStr, line: &OsStr) -> OsString {
     let word = word.as_bytes();
     let mut filled = Vec::with_capacity(word.len());

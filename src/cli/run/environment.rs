@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::Context;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-/// Names and values of variables.
 pub(super) type Variables = BTreeMap<OsString, OsString>;
 
 /// Patterns of the variables that every command receives: of the user, of the terminal and the
@@ -36,12 +35,10 @@ const BASE: [&str; 5] = [
 /// places of root.
 const OF_ROOT: [&str; 1] = ["PATH TERM COLORTERM NO_COLOR LANG LANGUAGE LC_* TZ SWARMLETFS_LOG"];
 
-/// A variable that `--env` names.
 #[derive(Debug, Clone)]
 pub(in crate::cli) enum EnvOption {
     /// Passes on each variable whose name matches.
     Pass(Glob),
-    /// Sets a variable.
     Set(OsString, OsString),
 }
 
@@ -59,7 +56,6 @@ impl EnvOption {
     }
 }
 
-/// Chooses the variables of a command.
 #[derive(Debug)]
 pub(super) struct EnvironmentRules {
     passed: GlobSet,
@@ -116,7 +112,6 @@ impl EnvironmentRules {
         Ok(rules)
     }
 
-    /// Returns true if the variable is passed on.
     pub(super) fn passes(&self, name: &OsStr) -> bool {
         self.passed.is_match(name)
     }

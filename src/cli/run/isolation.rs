@@ -25,19 +25,15 @@ use crate::sandbox::{
 use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Store, Worker};
 
-/// Environment variable with the socket of the SSH agent.
 const SSH_AGENT: &str = "SSH_AUTH_SOCK";
 
-/// Environment variable with the directory of temporary files.
 const TMPDIR: &str = "TMPDIR";
 
-/// The directory of temporary files in a sandbox.
 const PRIVATE_TMP: &str = "/tmp";
 
 /// Free space of a disk below which a run is worth a warning, in bytes.
 const LITTLE_SPACE: u64 = 64 << 20;
 
-/// The engine and the walls of a run.
 #[derive(Debug)]
 pub(super) struct Isolation {
     pub(super) engine: Engine,
@@ -46,34 +42,32 @@ pub(super) struct Isolation {
     /// The common `.git` of a linked worktree, which the worker sees in an overlay, too.
     git_common: Option<PathBuf>,
     sockets: Vec<PathBuf>,
-    /// The needs of the command, by its preset and by options.
     needs: Needs,
-    /// The variables of the command, without those of the preset and of the worker.
+    /// The variables of the command, without the variables of the preset and the worker.
     environment: Variables,
 }
 
-/// A command that is ready to be run.
 pub(super) struct PreparedCommand {
     pub(super) command: Vec<OsString>,
     pub(super) environment: Variables,
-    /// Why the command may not find a program that is there outside; `None` if it is there inside.
+    /// Reason why the command may not find a program that exists outside; `None` if it exists
+    /// inside.
     pub(super) private_program: Option<String>,
-    /// Keeps what the command inherits.
+    /// Holds the descriptor that the command inherits.
     _wrapped: Option<WrappedCommand>,
 }
 
 impl Isolation {
-    /// Returns true if the command is held by walls.
     pub(super) fn has_walls(&self) -> bool {
         self.has_walls
     }
 
-    /// Chooses the engine and the walls for a workspace and a store. Reports a choice that the
-    /// user did not make.
+    /// Chooses the engine and the walls for a workspace and a store. Reports a choice that the user
+    /// did not make.
     ///
     /// # Errors
     ///
-    /// The machine or the workspace does not allow what was asked for.
+    /// The machine or the workspace does not allow the requested isolation.
     pub(super) fn choose(
         arguments: &RunArgs,
         place: &StartPlace,
@@ -192,7 +186,7 @@ impl Isolation {
         Ok(())
     }
 
-    /// Tries out the sandbox, unless a trial is remembered. Returns what Landlock holds.
+    /// Tries out the sandbox, unless a trial is remembered. Returns the level of Landlock.
     fn try_out(&self, place: &StartPlace, store: &Store) -> anyhow::Result<LandlockLevel> {
         let memory = TrialMemory::new(store, &place.workspace, self.engine);
         if let Some(landlock) = memory.as_ref().and_then(TrialMemory::recall) {
@@ -272,8 +266,8 @@ impl Isolation {
     }
 }
 
-/// Returns the variables of the command. Without walls, it can read those of this process anyway,
-/// so it receives all of them.
+/// Returns the variables of the command. Without walls, it receives all variables of this process,
+/// since it can read them anyway.
 ///
 /// # Errors
 ///
@@ -316,8 +310,8 @@ fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Explains why the program of `command` is not there in the sandbox: it is beneath /tmp, and the
-/// command does not see that part. Returns `None` if it does not exist or is elsewhere.
+/// Explains why the program of `command` does not exist in the sandbox: it is beneath /tmp, in a
+/// part that the command does not see. Returns `None` if it does not exist or is elsewhere.
 fn find_private(command: &[OsString], place: &StartPlace, writable: &[PathBuf]) -> Option<String> {
     let program = find_program(command.first()?)?;
     // A link elsewhere may lead there, too.
@@ -365,12 +359,12 @@ fn must_be_outside(root: &Path, place: &StartPlace) -> anyhow::Result<()> {
     bail!("cannot copy {workspace}: it holds the store {root}; try a store outside of it")
 }
 
-/// Returns the layers of a draft as the sandbox mounts them.
 fn layers(paths: LayerPaths, is_durable: bool) -> OverlayDirs {
     OverlayDirs { upper: paths.upper, work: paths.work, is_durable }
 }
 
-/// Returns what a command can reach without all of Landlock; `None` if nothing is missing.
+/// Returns a text on the access that a command has without all of Landlock; `None` if Landlock is
+/// complete.
 fn describe_missing(landlock: LandlockLevel) -> Option<String> {
     let reason = match landlock {
         LandlockLevel::Full => return None,

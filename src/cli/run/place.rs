@@ -13,7 +13,6 @@ use crate::cli::terminal::display_path;
 use crate::name::RelPath;
 use crate::sandbox;
 
-/// A workspace, and the folder in it where the command starts.
 #[derive(Debug)]
 pub(super) struct StartPlace {
     /// Absolute and resolved.
@@ -41,7 +40,6 @@ impl StartPlace {
         Ok(StartPlace { directory: current.unwrap_or_else(|| workspace.clone()), workspace })
     }
 
-    /// Returns true if the resolved path is in the workspace.
     pub(super) fn holds(&self, path: &Path) -> bool {
         path.starts_with(&self.workspace)
     }
@@ -57,7 +55,6 @@ impl StartPlace {
         (top != self.workspace).then_some(top)
     }
 
-    /// Returns the path of the start folder from the workspace.
     pub(super) fn directory_in_workspace(&self) -> &Path {
         self.directory.strip_prefix(&self.workspace).unwrap_or(Path::new(""))
     }

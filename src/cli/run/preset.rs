@@ -34,13 +34,11 @@ pub(super) enum Preset {
 pub(super) struct Needs {
     /// Folders that it must write; they exist.
     pub(super) writable: Vec<PathBuf>,
-    /// Variables to set.
     pub(super) environment: Vec<(OsString, OsString)>,
     /// True if it makes sandboxes of its own.
     pub(super) nested: bool,
 }
 
-/// The variables that presets depend on.
 #[derive(Debug)]
 struct Variables {
     home: PathBuf,
@@ -69,7 +67,7 @@ impl Preset {
         }
     }
 
-    /// Returns what the program needs. Its folder is made if it is missing.
+    /// Returns the needs of the program. Its folder is made if it is missing.
     ///
     /// # Errors
     ///

@@ -15,7 +15,6 @@ use crate::name::{Name, RelPath};
 use crate::trace::swarmlet::CHANGES_FILE;
 use crate::write::{Finish, Store, Worker};
 
-/// The error of a worker whose runner is gone.
 const ERROR: &str = "the runner ended early";
 
 /// The error of a worker whose runner ended before it could start the command.
@@ -33,7 +32,6 @@ pub(super) fn run(write: &WriteArgs, id: &OsStr) -> anyhow::Result<ExitCode> {
     Ok(if recovered.is_ended { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A worker whose runner is gone.
 pub(super) struct RecoveredRun {
     /// Its end, without changes if they are unknown or not recorded.
     pub(super) end: RunEnd,
@@ -99,7 +97,7 @@ pub(super) fn recover(
         (DraftState::Discarded, _) | (_, Some(MissingPart::Layers)) => {
             Some(("they were discarded", DraftState::Discarded))
         }
-        // The layers stay: what the worker wrote is in them.
+        // The layers stay: they hold the files that the worker wrote.
         (_, Some(MissingPart::Workspace)) => {
             Some(("its workspace does not exist any more", DraftState::Ended))
         }
@@ -129,7 +127,7 @@ fn finish_without_changes(
     state: DraftState,
     end: &mut RunEnd,
 ) -> anyhow::Result<()> {
-    // What the worker may have written itself is no record of its changes.
+    // A file that the worker may have written itself is no record of its changes.
     worker.folder().make_self_accessible()?;
     worker.folder().remove_all(&Name::new(CHANGES_FILE)?)?;
     if let Some(status) = worker.ensure_finished(Finish::failed(end.error.clone()), false)? {

@@ -16,19 +16,16 @@ use crate::store::TEMPORARY_PREFIX;
 use crate::trace::swarmlet::DRAFTS;
 use crate::write::{Dir, Store};
 
-/// Maximum size of the file, in bytes.
 const SIZE_MAX: u64 = 4 << 10;
 
 /// The file that holds the boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The file that this process runs.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Text between the conditions of a trial and its result.
 const SEPARATOR: &str = " landlock ";
 
-/// The memory of trials in a store.
 #[derive(Debug)]
 pub(super) struct TrialMemory {
     drafts: Dir,
@@ -63,7 +60,7 @@ impl TrialMemory {
         Some(TrialMemory { drafts, name: file_name().ok()?, facts })
     }
 
-    /// Returns what Landlock holds, if a trial succeeded.
+    /// Returns the level of Landlock, if a trial succeeded.
     pub(super) fn recall(&self) -> Option<LandlockLevel> {
         let own = rustix::process::geteuid().as_raw();
         self.drafts.meta(&self.name).ok()?.filter(|meta| meta.uid() == own)?;
@@ -72,7 +69,6 @@ impl TrialMemory {
         LandlockLevel::from_name(level.trim_ascii_end())
     }
 
-    /// Remembers that a trial succeeded.
     pub(super) fn remember(&self, landlock: LandlockLevel) {
         let text = format!("{}{SEPARATOR}{}\n", self.facts, landlock.as_str());
         let write = || {
@@ -98,7 +94,8 @@ fn drafts_of(store: &Store) -> Result<Dir, Error> {
     store.root().enter(&RelPath::constant(DRAFTS))
 }
 
-/// Returns the name of the file of this user. It is that of a temporary entry, so no worker has it.
+/// Returns the name of the file of this user. It is the name of a temporary entry, so no worker has
+/// it.
 fn file_name() -> Result<Name, Error> {
     Name::new(format!("{TEMPORARY_PREFIX}trial-{}", rustix::process::geteuid().as_raw()))
 }

@@ -9,47 +9,38 @@ use serde::{Deserialize, Serialize};
 use crate::cli::terminal::{escape_controls, print_message};
 use crate::text::count;
 
-/// An event of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RunEvent {
-    /// The worker was created.
     Started {
         /// Its id.
         worker: String,
     },
-    /// Something to know that does not prevent the run.
+    /// A message for people; the run goes on.
     Notice(String),
-    /// The worker has ended.
     Ended(RunEnd),
     /// There was no run, or its record is not complete.
     Failed(String),
 }
 
-/// The end of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunEnd {
-    /// The id of the worker.
     pub(super) worker: String,
     /// Its status in the store, such as `completed`.
     pub(super) status: String,
-    /// Why it failed; empty if it did not.
+    /// Reason for the failure; empty if the worker did not fail.
     pub(super) error: String,
     /// Time from the start of the command to its end.
     pub(super) duration: Duration,
     /// Numbers of its changes; `None` if they are unknown.
     pub(super) changes: Option<ChangeCounts>,
-    /// Facts about the changes that a person must know.
     pub(super) notes: Vec<String>,
 }
 
-/// The numbers of the changes of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChangeCounts {
     pub(super) files: u64,
-    /// Number of added lines.
     pub(super) added: u64,
-    /// Number of removed lines.
     pub(super) removed: u64,
     /// Number of changes that cannot be applied.
     pub(super) refused: u64,
@@ -93,10 +84,8 @@ impl RunEnd {
     }
 }
 
-/// The receiver of the events of a run.
 #[derive(Debug)]
 pub(super) enum Reporter {
-    /// A person reads stderr.
     Person {
         /// Prints no messages but errors.
         quiet: bool,
@@ -106,19 +95,17 @@ pub(super) enum Reporter {
 }
 
 impl Reporter {
-    /// Returns a reporter to a person.
     pub(super) fn person(quiet: bool) -> Reporter {
         Reporter::Person { quiet }
     }
 
-    /// Reports an event.
     pub(super) fn report(&self, event: &RunEvent) {
         match self {
             Reporter::Process(pipe) => {
                 let mut pipe = pipe;
                 let mut line = serde_json::to_vec(event).unwrap_or_default();
                 line.push(b'\n');
-                // Without a reader there is nobody to tell.
+                // Without a reader, nobody receives the event.
                 let _ = pipe.write_all(&line);
             }
             Reporter::Person { quiet } => match event {
@@ -134,7 +121,6 @@ impl Reporter {
         }
     }
 
-    /// Reports something to know.
     pub(super) fn notice(&self, text: impl Into<String>) {
         self.report(&RunEvent::Notice(text.into()));
     }

@@ -23,23 +23,16 @@ use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::model::{CommandExit, Status};
 use crate::write::{Dir, Error, ExecutionLog, Finish, LogState, NewWorker, Store, Worker};
 
-/// The permissions of other users.
 const OTHERS: u32 = 0o7;
 
 /// Why a worker of a server of tools was abandoned.
 const NO_FINISH: &str = "the session ended without finish";
 
-/// Runs the command and records its worker. Returns the exit code.
-///
-/// # Errors
-///
-/// The command was not run.
 pub(super) fn run(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<ExitCode> {
     let place = StartPlace::find(&arguments.workspace)?;
     arguments.write.resolved()?.with_store(|store| run_in(store, arguments, &place, reporter))
 }
 
-/// Appends the output of the command to the log of its worker.
 struct LogSink {
     log: ExecutionLog,
     /// False for a protocol, of which the calls are recorded.
@@ -148,7 +141,6 @@ fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<W
     Ok(Some(worker))
 }
 
-/// Describes the worker of a run.
 fn new_worker(arguments: &RunArgs, place: &StartPlace) -> NewWorker {
     let task = arguments.task.clone().unwrap_or_else(|| command_line(&arguments.command));
     let new = arguments.worker.describe(task);
@@ -175,7 +167,7 @@ fn run_worker(
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         let prepared = isolation.prepare(arguments, place, store, (worker, &draft))?;
         if has_walls {
-            // The command can write the folder of its worker, and so what that says of it.
+            // The command can write the folder of its worker, so the metadata there proves nothing.
             worker.register()?;
         }
         Ok((sink, prepared))
@@ -195,7 +187,7 @@ fn run_worker(
         max_bytes: arguments.max_bytes,
         quiet: arguments.write.quiet,
     };
-    // A second wall around what the command leaves there, until it was looked through.
+    // A second wall around the files that the command leaves there, until they are searched.
     let closed = has_walls.then(|| ClosedFolder::close(worker.folder())).transpose()?;
     let mut search = ChangeSearch::new(&draft, worker);
     let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
@@ -225,7 +217,7 @@ fn run_worker(
         false => (Finish::failed(error.clone()), Status::Failed, error),
     };
     let finish = finish.exit_code(exit_code);
-    // A server of tools ends well whatever its worker did.
+    // A server of tools ends well even if its worker failed.
     if !arguments.serves_tools {
         search.set_command_exit(CommandExit { exit_code, error: reason });
     }
@@ -253,7 +245,6 @@ fn run_worker(
 /// back.
 struct ClosedFolder<'a> {
     folder: &'a Dir,
-    /// The mode before.
     mode: u32,
 }
 
@@ -272,8 +263,8 @@ impl Drop for ClosedFolder<'_> {
     }
 }
 
-/// Puts back what the command removed from the record of its worker, as far as it is known, and
-/// notes that.
+/// Restores the parts of its record that the command removed, as far as they are known, and notes
+/// that.
 fn restore_record(
     worker: &Worker,
     log: &ExecutionLog,
@@ -281,7 +272,7 @@ fn restore_record(
     search: &mut ChangeSearch,
 ) -> anyhow::Result<()> {
     let folder = worker.folder();
-    // What is closed is found damaged.
+    // A closed folder would count as damaged.
     let _ = folder.make_self_accessible();
     let mut damage = Vec::new();
     match log.state() {
@@ -300,18 +291,16 @@ fn restore_record(
     restored.map(drop).context("the record of the worker cannot be restored")
 }
 
-/// The end of a worker that runs no more.
 pub(super) struct Conclusion<'a> {
     /// The end to record, unless the worker finished itself.
     pub(super) finish: Finish,
-    /// The remedy for changes that could not be recorded.
     pub(super) cure: &'a str,
     /// True if the log of changes has the end of a worker that finished itself.
     pub(super) is_logged: bool,
 }
 
 /// Records the changes of a worker that runs no more, and its end, unless it finished itself.
-/// Returns what could not be recorded.
+/// Returns the errors of recording.
 pub(super) fn conclude(
     worker: &Worker,
     draft: &mut Draft,

@@ -1,7 +1,7 @@
 //! The standard input of a command in a sandbox.
 //!
-//! A descriptor of a file or folder leads to the real file system, whatever the sandbox has
-//! mounted: the command could open it anew for writing, or what lies beneath it.
+//! A descriptor of a file or folder leads to the real file system, past the mounts of the sandbox:
+//! the command could open it anew for writing, or an entry beneath it.
 
 use std::fs::File;
 use std::io;

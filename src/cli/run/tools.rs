@@ -14,20 +14,16 @@ use super::{LimitArgs, RunArgs, session};
 /// This program, also where its path is hidden.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// The worker of a server of tools.
 #[derive(Debug)]
 pub(in crate::cli) struct ToolsRun {
     /// The id. A worker of this id that runs and has no draft is used. `None` for a new worker.
     pub(in crate::cli) id: Option<String>,
     pub(in crate::cli) workspace: PathBuf,
-    /// What a new worker is told to do.
     pub(in crate::cli) task: String,
     pub(in crate::cli) store: Option<PathBuf>,
     pub(in crate::cli) owner: Option<String>,
     pub(in crate::cli) run: Option<String>,
-    /// Paths of the workspace that the worker must not see.
     pub(in crate::cli) hide: Vec<PathBuf>,
-    /// Variables that the server and its commands receive.
     pub(in crate::cli) env: Vec<EnvOption>,
     pub(in crate::cli) no_network: bool,
     pub(in crate::cli) limits: LimitArgs,

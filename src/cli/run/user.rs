@@ -5,7 +5,7 @@
 //!
 //! - The first stays. It connects root's terminal with a terminal of the runner, which has a
 //!   session of its own, and passes signals on.
-//! - The second closes what it has inherited, and becomes the runner.
+//! - The second closes its inherited descriptors, and becomes the runner.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
@@ -28,14 +28,13 @@ use crate::cli::run_command::{self, CommandSpec, Sink, StreamMode};
 use crate::cli::terminal::escape_controls;
 use crate::sandbox::close_descriptors_except;
 
-/// The file that a process runs.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// The option of the process that becomes the runner.
 pub(super) const BECOMES: &str = "__becomes-user";
 
-/// Makes sure that the run is one of `user`. Returns `None` if this process is the runner, and else
-/// the exit code of the runner, which has ended.
+/// Makes sure that the run belongs to `user`. Returns `None` if this process is the runner, and
+/// otherwise the exit code of the runner, which has ended.
 ///
 /// `becomes` is true for the process that becomes the runner.
 ///
@@ -89,7 +88,6 @@ impl Sink for NoRecord {
     }
 }
 
-/// Starts the runner and waits for its end. Returns its exit code.
 fn start_runner(name: &OsStr, options: &[EnvOption]) -> anyhow::Result<ExitCode> {
     let user = find(name)?;
     if user.uid.is_root() {

@@ -15,7 +15,6 @@ use rustix::process::{
 /// Maximum number of scans in a row that look for processes that were started meanwhile.
 const SCANS_MAX: usize = 100;
 
-/// Number of processes that a message names.
 const NAMED_MAX: usize = 5;
 
 /// A process that has not ended.
@@ -26,7 +25,6 @@ pub(super) struct Process {
     name: String,
 }
 
-/// Finds and ends the processes that the command started.
 pub(super) struct Descendants {
     own: Pid,
     /// Children that we had before. A shell that replaces itself with us by exec leaves us the
@@ -50,7 +48,6 @@ impl Descendants {
         Ok(descendants)
     }
 
-    /// Forgets a child that has been waited for.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.earlier.remove(&pid);
     }
@@ -82,7 +79,7 @@ impl Descendants {
     }
 
     /// Sends `signals` once to each process, also to those that are started meanwhile. Returns the
-    /// processes it sent them to: none if /proc cannot be read.
+    /// processes that received them: none if /proc cannot be read.
     pub(super) fn signal_all(&self, signals: &[Signal]) -> HashSet<Pid> {
         let (mut seen, mut signaled) = (HashSet::new(), HashSet::new());
         for _ in 0..SCANS_MAX {
@@ -138,7 +135,6 @@ impl Descendants {
     }
 }
 
-/// Returns the ids and names of processes for a message.
 pub(super) fn names(processes: &[Process]) -> String {
     let mut text = String::new();
     for process in processes.iter().take(NAMED_MAX) {

@@ -52,15 +52,15 @@ pub(in crate::cli) fn keep_command(script: &OsStr) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for all processes, and tells how `command` ended: by its exit code, or the negative number
-/// of a signal, as a little-endian i32.
+/// Waits for all processes, and sends the server the end of `command`: its exit code, or the
+/// negative number of a signal, as a little-endian i32.
 fn wait_for_all(command: Pid, mut server: UnixStream) {
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, ended))) if pid == command => {
                 let code = ended.exit_status();
                 let code = code.or_else(|| ended.terminating_signal().map(|signal| -signal));
-                // Without a server, nobody wants to know.
+                // Without a server, nobody reads the code.
                 let _ = server.write_all(&code.unwrap_or_default().to_le_bytes());
             }
             Ok(_) | Err(Errno::INTR) => {}
@@ -78,7 +78,7 @@ fn follow_orders(server: &mut UnixStream, descendants: &Descendants) {
             // A stopped process gets the signal only when it continues.
             [END] => drop(descendants.signal_all(&[Signal::TERM, Signal::CONT])),
             [KILL] => loop {
-                // What cannot be found now is in the next round.
+                // A process that cannot be found now gets the signal in the next round.
                 descendants.signal_all(&[Signal::KILL]);
                 thread::sleep(KILL_INTERVAL);
             },

@@ -22,12 +22,9 @@ use super::standard_stream::is_ready;
 /// Size of a terminal if ours is none.
 const DEFAULT_SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
 
-/// Bytes of input to read at once.
 const INPUT_CHUNK: usize = 4_096;
 
-/// A terminal for a command.
 pub(super) struct Pty {
-    /// Reads the output of the command.
     pub(super) master: OwnedFd,
     /// Keeps the terminal open until the command has it.
     pub(super) slave: OwnedFd,
@@ -57,8 +54,8 @@ impl Pty {
         let slave_path = rustix::pty::ptsname(&master, Vec::new())?;
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(&slave_path, flags, rustix::fs::Mode::empty())?;
-        // What goes to our terminal beside the output of the command, such as that of the next
-        // program of a pipeline, needs its processing. The output is then processed there.
+        // Other output on our terminal, such as the output of the next program of a pipeline, needs
+        // its processing. The output of the command is then processed there.
         let is_shared = mode == StreamMode::Apart && !(isatty(stdin()) && isatty(stdout()));
         if let Ok(mut settings) = tcgetattr(first) {
             if is_shared {
@@ -81,10 +78,8 @@ impl Pty {
     }
 }
 
-/// Passes our stdin to the terminal of the command.
 pub(super) struct TerminalInput {
     master: OwnedFd,
-    /// Set if stdin is a terminal.
     raw_mode: Option<RawMode>,
     /// The character that means the end of the input.
     end_of_file: u8,
@@ -96,7 +91,7 @@ pub(super) struct TerminalInput {
 }
 
 impl TerminalInput {
-    /// Returns true if the next thing to do is to read stdin.
+    /// Returns true if stdin is to be read next.
     pub(super) fn wants_input(&self) -> bool {
         // In the background, a read would stop us.
         let may_read = self.raw_mode.as_ref().is_none_or(RawMode::is_in_foreground);
@@ -119,7 +114,7 @@ impl TerminalInput {
             self.pending.extend_from_slice(bytes);
         } else {
             self.is_open = false;
-            // Ours has no end but a hangup, of which SIGHUP tells.
+            // Ours has no end but a hangup, which SIGHUP reports.
             if self.raw_mode.is_none() {
                 // Within a line, the first one only passes that line on.
                 let repeat = if self.ends_line { 1 } else { 2 };
@@ -171,7 +166,6 @@ impl TerminalInput {
         }
     }
 
-    /// Gives the terminal of the command the size of ours.
     pub(super) fn copy_size(&self) {
         let sizes =
             [stdin(), stdout(), stderr()].into_iter().filter_map(|fd| tcgetwinsize(fd).ok());
@@ -245,7 +239,6 @@ impl Drop for RawMode {
     }
 }
 
-/// Returns true if a read of stdin would not block.
 pub(super) fn is_input_ready() -> bool {
     is_ready(stdin().as_fd(), PollFlags::IN).unwrap_or(true)
 }

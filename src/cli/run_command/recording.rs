@@ -50,7 +50,6 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Records output of the command.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         let Some(last) = bytes.last() else { return };
         self.ends_line = *last == b'\n';
@@ -94,7 +93,6 @@ impl<'a> Recording<'a> {
         self.ends_line = true;
     }
 
-    /// Returns the sink's first error.
     pub(super) fn into_error(self) -> Option<anyhow::Error> {
         self.error
     }

@@ -23,7 +23,6 @@ use super::standard_stream::StandardStream;
 use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, StreamMode, TIMED_OUT};
 use crate::cli::terminal::escape_controls;
 
-/// Size of the read buffer, in bytes.
 const BUFFER_SIZE: usize = 256 << 10;
 
 /// Time from SIGTERM to SIGKILL after the time limit.
@@ -33,23 +32,20 @@ const GRACE: Duration = Duration::from_secs(5);
 /// for a dead disk.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
-/// Time between two rounds of SIGKILL.
 const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time after the end of the command until a hint names the processes that hold its output open.
 const HOLDERS_HINT: Duration = Duration::from_secs(2);
 
-/// Maximum time to read what is there after a stop. A process that writes without a pause would
-/// be read forever.
+/// Maximum time to read the output that is left after a stop. A process that writes without a pause
+/// would be read forever.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Maximum time of one wait. Older kernels take no longer time than 24 days.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
-/// Number of events to receive at once.
 const EVENTS_MAX: usize = 16;
 
-/// The subject of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EventToken {
     Signals,
@@ -84,20 +80,19 @@ impl EventToken {
     }
 }
 
-/// The phase of the end by the time limit.
 #[derive(Debug, Clone, Copy)]
 enum TimeLimitPhase {
     None,
     /// Nothing has happened yet.
     Running(Instant),
-    /// All processes received SIGTERM; what is left then receives SIGKILL.
+    /// All processes received SIGTERM. At this time, the remaining ones receive SIGKILL.
     Terminating(Instant),
     /// All processes receive SIGKILL, the next time at `next`.
     Killing {
         next: Instant,
         give_up: Instant,
     },
-    /// All processes have ended. A reader that pauses is waited for until then.
+    /// All processes have ended. A reader that pauses has time until then.
     Draining(Instant),
     /// Processes that have not ended are given up.
     Over,
@@ -120,17 +115,15 @@ struct CommandSession<'a> {
     /// Sources to read, in the order of their events.
     ready: VecDeque<usize>,
     buffer: Vec<u8>,
-    /// True if the command has a session of its own.
     has_session: bool,
     input: Option<TerminalInput>,
-    /// True while stdin is polled for input.
     polls_stdin: bool,
     child: Pid,
     command_end: Option<CommandEnd>,
     limit: TimeLimitPhase,
     /// Time of the hint about processes that hold the output open.
     hint_at: Option<Instant>,
-    /// True if the output is read only as far as it is there, without waiting for its end.
+    /// True if only the present output is read, without waiting for its end.
     stops: bool,
     /// Time when reading ends, even if there is more.
     stop_at: Option<Instant>,
@@ -138,11 +131,9 @@ struct CommandSession<'a> {
     waits_for_readers: bool,
     /// Processes that could not be ended, for a message.
     left: String,
-    /// True if output could not be written to our stdout or stderr.
     lost_output: bool,
 }
 
-/// Runs a command as [`super::run`] describes.
 pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<Ended> {
     let mut recording = Recording::new(sink, spec.max_bytes);
     let mut stderr = StandardStream::new(rustix::stdio::stderr());
@@ -206,7 +197,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     Ok(session.finish(spec, started))
 }
 
-/// Registers what the session waits for from its start.
+/// Registers the descriptors that the session polls from its start.
 ///
 /// # Errors
 ///
@@ -229,7 +220,7 @@ fn register(
     Ok(())
 }
 
-/// Both ends of what the command writes to.
+/// Both ends of the pipes or of the terminal that the command writes to.
 struct Streams {
     sources: Vec<OutputSource>,
     /// Receives the output of the sources that are for stdout.
@@ -284,7 +275,6 @@ fn open_pipes() -> io::Result<(Vec<OutputSource>, ChildStreams)> {
     Ok((vec![out, err], ChildStreams::Pipes { stdout, stderr }))
 }
 
-/// Returns true if two descriptors refer to the same file, terminal or pipe.
 fn is_same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     match (rustix::fs::fstat(a), rustix::fs::fstat(b)) {
         (Ok(a), Ok(b)) => (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev),
@@ -292,7 +282,6 @@ fn is_same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Returns the message for a command that could not be run.
 fn describe_spawn_error(spec: &CommandSpec, error: &io::Error) -> String {
     let program = spec.command.first().map(|program| program.to_string_lossy());
     let program = escape_controls(&program.unwrap_or_default());
@@ -350,7 +339,6 @@ impl CommandSession<'_> {
         self.sources.iter().any(Option::is_some)
     }
 
-    /// Waits for events and handles them. Returns their number.
     fn wait(&mut self, has_work: bool) -> anyhow::Result<usize> {
         let timeout = if has_work { Duration::ZERO } else { self.time_to_next_deadline() };
         let timeout = Timespec::try_from(timeout).context("cannot wait for output")?;
@@ -365,7 +353,7 @@ impl CommandSession<'_> {
         Ok(events.len())
     }
 
-    /// Returns the time until the next thing is due that no event reports.
+    /// Returns the time until the next deadline, which no event reports.
     fn time_to_next_deadline(&self) -> Duration {
         let limit = match self.limit {
             TimeLimitPhase::Running(at)
@@ -463,7 +451,7 @@ impl CommandSession<'_> {
         Ok(())
     }
 
-    /// Writes to our stdout or stderr. Returns false if nobody reads it anymore.
+    /// Writes to our stdout or stderr. Returns false if nobody reads it any longer.
     fn write(&mut self, target: OutputTarget, bytes: &[u8]) -> bool {
         let stream = match target {
             OutputTarget::Stdout => &mut self.stdout,
@@ -480,7 +468,6 @@ impl CommandSession<'_> {
         self.check_write(target, result)
     }
 
-    /// Writes bytes that waited for room.
     fn flush(&mut self, target: OutputTarget) {
         let stream = match target {
             OutputTarget::Stdout => &mut self.stdout,
@@ -496,7 +483,6 @@ impl CommandSession<'_> {
         }
     }
 
-    /// Waits for room in a stream.
     fn poll_stream(&mut self, target: OutputTarget) {
         let (stream, token) = match target {
             OutputTarget::Stdout => (&mut self.stdout, EventToken::Stdout),
@@ -514,7 +500,7 @@ impl CommandSession<'_> {
         }
     }
 
-    /// Returns false if nobody reads a stream anymore. Reports any other error of a write; the
+    /// Returns false if nobody reads a stream any longer. Reports any other error of a write; the
     /// recording goes on.
     fn check_write(&mut self, target: OutputTarget, result: io::Result<()>) -> bool {
         let Err(error) = result else { return true };
@@ -584,7 +570,7 @@ impl CommandSession<'_> {
                 }
             }
             Signal::SIGUSR1 | Signal::SIGUSR2 => {}
-            // There is no command to pass it to. What still writes is not waited for.
+            // There is no command to pass it to. Processes that still write are not waited for.
             _ => self.stop(),
         }
     }
@@ -645,7 +631,7 @@ impl CommandSession<'_> {
         }
     }
 
-    /// Does what is due.
+    /// Acts on the deadlines that have passed.
     fn check_time(&mut self, spec: &CommandSpec) {
         let now = Instant::now();
         if self.hint_at.is_some_and(|at| at <= now) && !self.is_stalled() {
@@ -674,7 +660,7 @@ impl CommandSession<'_> {
         }
     }
 
-    /// Kills what is left, or gives up.
+    /// Kills the remaining processes, or gives up.
     fn kill(&mut self, now: Instant, give_up: Instant) {
         if now < give_up {
             self.signal_all(&[RawSignal::KILL]);
@@ -704,7 +690,6 @@ impl CommandSession<'_> {
         }
     }
 
-    /// Says which processes hold the output open after the end of the command.
     fn print_holders(&mut self) {
         let links = self.sources.iter().flatten().filter_map(|source| source.link().ok());
         let holders = match self.descendants.holders(&links.collect::<Vec<String>>()) {
@@ -718,7 +703,6 @@ impl CommandSession<'_> {
         print(&mut self.stderr, &message);
     }
 
-    /// Completes the recording and returns how the command ended.
     fn finish(mut self, spec: &CommandSpec, started: Instant) -> Ended {
         // Messages come after our terminal has its settings back.
         drop(self.input.take());

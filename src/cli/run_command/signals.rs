@@ -11,7 +11,6 @@ use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Signals that are passed to the command.
 const PASSED: [Signal; 6] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -21,7 +20,6 @@ const PASSED: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// A received signal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceivedSignal {
     pub(super) signal: Signal,
@@ -30,7 +28,6 @@ pub(super) struct ReceivedSignal {
     pub(super) is_from_kernel: bool,
 }
 
-/// Blocks signals and receives them.
 pub(super) struct SignalQueue {
     fd: SignalFd,
     /// The mask before, which the command gets.
@@ -61,12 +58,10 @@ impl SignalQueue {
         Ok(SignalQueue { fd, original_mask })
     }
 
-    /// Returns the signal mask that was in effect before.
     pub(super) fn original_mask(&self) -> &SigSet {
         &self.original_mask
     }
 
-    /// Returns the next pending signal.
     pub(super) fn next(&self) -> Option<ReceivedSignal> {
         let info = self.fd.read_signal().ok()??;
         let number = i32::try_from(info.ssi_signo).ok()?;

@@ -5,9 +5,9 @@
 //! If our stdout and stderr are the same file, one pipe serves both, and its order is the order of
 //! the writes. Otherwise there are two pipes, and the order comes from three facts:
 //!
-//! - A pipe of one page, in packet mode, holds what one `write` wrote, up to a page, and no more:
+//! - A pipe of one page, in packet mode, holds the bytes of one `write`, up to a page, and no more:
 //!   a second write to it waits until the first was read. Without packet mode (`O_DIRECT`), the
-//!   kernel would append a small write to the page of the one before, whatever came between.
+//!   kernel would append a small write to the page of the one before, even if others came between.
 //! - A write makes the pipe ready before `write` returns. epoll appends it to its ready list then,
 //!   and returns that list in order.
 //! - Edge-triggered, each write makes the pipe ready once. So it is read once for each event, and
@@ -23,7 +23,7 @@
 //! them, so their order against the other stream is lost before we see it. After
 //! [`BULK_THRESHOLD`] whole pages in a row without a packet of the other stream, the pipe is
 //! enlarged to [`BULK_SIZE`]. It shrinks when a page is not full or the other stream is ready.
-//! What is in the pipe then is recorded before the other stream, also those bytes that were written
+//! The bytes in the pipe then are recorded before the other stream, also the ones that were written
 //! after it.
 
 use std::io;
@@ -40,14 +40,12 @@ const BULK_SIZE: usize = 1 << 20;
 /// Whole pages in a row after which a stream counts as bulk.
 const BULK_THRESHOLD: u32 = 64;
 
-/// One of our standard streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputTarget {
     Stdout,
     Stderr,
 }
 
-/// The way to read a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadMode {
     /// As a stream of bytes, until nothing is left.
@@ -58,7 +56,6 @@ enum ReadMode {
     Bulk,
 }
 
-/// Result of reading a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadProgress {
     /// This many bytes were read, and the next event says when to read again.
@@ -71,7 +68,6 @@ pub(super) enum ReadProgress {
     End,
 }
 
-/// A pipe or terminal that the command writes to.
 pub(super) struct OutputSource {
     fd: OwnedFd,
     mode: ReadMode,
@@ -121,20 +117,18 @@ impl OutputSource {
         Ok(OutputSource { fd, mode, target, owed: 0, is_hung_up: false })
     }
 
-    /// Returns true if the pipe is large for bulk.
     pub(super) fn is_bulk(&self) -> bool {
         self.mode == ReadMode::Bulk
     }
 
-    /// Returns the number of bytes that can be read.
     pub(super) fn available(&self) -> usize {
         let size = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
         usize::try_from(size).unwrap_or(usize::MAX)
     }
 
-    /// Reads in the way that keeps the order. For bulk, `available` is the number of bytes to read
-    /// from before `is_other_ready` was found out, which is true if the other stream has something
-    /// to read.
+    /// Reads in the way that keeps the order. For bulk, `available` is the number of bytes to read,
+    /// taken before `is_other_ready` was determined. The latter is true if the other stream has
+    /// something to read.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],
@@ -159,7 +153,6 @@ impl OutputSource {
         }
     }
 
-    /// Records that the other stream had a packet.
     pub(super) fn interrupt(&mut self) {
         if let ReadMode::Packets(pages) = &mut self.mode {
             *pages = 0;
@@ -182,7 +175,7 @@ impl OutputSource {
         true
     }
 
-    /// Reads what is in a pipe now, up to the size of the buffer.
+    /// Reads the present bytes of a pipe, up to the size of the buffer.
     fn read_bulk(
         &mut self,
         buffer: &mut [u8],
@@ -212,7 +205,7 @@ impl OutputSource {
             }
         }
         if filled == 0 {
-            // Nothing was there. Only now a read tells the end from a pause.
+            // Nothing was there. Only now a read distinguishes the end from a pause.
             match self.read_once(buffer) {
                 Ok(0) => return ReadProgress::End,
                 Ok(count) => filled = count,

@@ -29,13 +29,11 @@ const SHELL: &str = "/bin/sh";
 /// Directories to search without `$PATH`, as execvp(3) has them.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The standard streams of the command.
 pub(super) enum ChildStreams {
     /// stdin is inherited, stdout and stderr are these.
     Pipes { stdout: OwnedFd, stderr: OwnedFd },
     /// The command leads a session of its own.
     Session {
-        /// The path of a terminal for it.
         terminal: Option<CString>,
         /// The numbers of the streams that are the terminal. The others are inherited.
         replaced: Vec<i32>,

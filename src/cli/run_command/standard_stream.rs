@@ -14,7 +14,6 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 /// Bytes to write at once to a file that can only be polled, which promises room for a few bytes.
 const POLLED_CHUNK: usize = 256;
 
-/// The way to write to a file without blocking.
 enum Method {
     /// Writes block, but only for the disk.
     Blocking,
@@ -26,11 +25,9 @@ enum Method {
     Polled,
 }
 
-/// One of our standard streams.
 pub(super) struct StandardStream {
     fd: BorrowedFd<'static>,
     method: Method,
-    /// Bytes that could not be written yet.
     pending: Vec<u8>,
     is_closed: bool,
 }
@@ -48,17 +45,15 @@ impl StandardStream {
         StandardStream { fd, method, pending: Vec::new(), is_closed: false }
     }
 
-    /// Returns the descriptor to poll for room.
     pub(super) fn fd(&self) -> BorrowedFd<'static> {
         self.fd
     }
 
-    /// Returns true if bytes wait for room.
     pub(super) fn is_stalled(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Writes `bytes` after those that wait, and keeps what finds no room.
+    /// Writes `bytes` after those that wait, and keeps the bytes that find no room.
     ///
     /// # Errors
     ///

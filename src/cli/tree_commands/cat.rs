@@ -18,7 +18,6 @@ use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Fh, Symlinks};
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. Paths start at the root of the tree, as in a mount. Unlisted names such as \
 queries work, and links are followed. The output is the raw bytes that a mount returns, even on \
@@ -46,14 +45,8 @@ pub(in crate::cli) struct CatArgs {
     reader: ReaderArgs,
 }
 
-/// Size of one read in bytes.
 const READ_SIZE: usize = 1 << 20;
 
-/// Prints the files.
-///
-/// # Errors
-///
-/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     let paths: Vec<&[u8]> = arguments.paths.iter().map(|path| path.as_bytes()).collect();
     print(&arguments.reader, &paths)

@@ -1,6 +1,6 @@
-//! `swarmletfs compare`: prints what workers share and where they differ.
+//! `swarmletfs compare`: prints the common parts and the differences of workers.
 //!
-//! The output equals `compare/A..B` in the tree. Exit codes are those of diff: 0 if nothing differs
+//! The output equals `compare/A..B` in the tree. Exit codes are as in diff: 0 if nothing differs
 //! and everything was compared, 1 if something differs, 2 for trouble, and also 3 if the time ran
 //! out.
 
@@ -26,7 +26,6 @@ use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 use crate::text::diff_text;
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts and the facts about the workers, \
 with shared ones given once. Then come their final words, outputs, calls, files and logs. Files \
@@ -142,7 +141,6 @@ pub fn compare_json(query: &CompareQuery, answer: &CompareAnswer) -> serde_json:
     serde_json::to_string(&CompareJson::new(query, answer))
 }
 
-/// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct CompareJson {
     #[serde(flatten)]
@@ -157,7 +155,6 @@ struct CompareJson {
     differs: bool,
 }
 
-/// Facts by name.
 type Facts = serde_json::Map<String, serde_json::Value>;
 
 /// A file, or the outputs of corresponding calls.

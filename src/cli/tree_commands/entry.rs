@@ -6,7 +6,6 @@ use super::join;
 use crate::error::Result;
 use crate::tree::{Attr, LookupGuard, NodeKind, ResolvedPath};
 
-/// A listed entry.
 #[derive(Debug, Clone)]
 pub(super) struct TreeEntry {
     /// Path from the root, which is `.`, with links resolved.
@@ -18,16 +17,13 @@ pub(super) struct TreeEntry {
     pub(super) details: Option<EntryDetails>,
 }
 
-/// Attributes of an entry.
 #[derive(Debug, Clone)]
 pub(super) struct EntryDetails {
     pub(super) attr: Attr,
-    /// Target of a link.
     pub(super) target: Option<Vec<u8>>,
 }
 
 impl TreeEntry {
-    /// Returns the entry at a path that was typed.
     pub(super) fn from_path(place: &ResolvedPath<'_>, typed: &[u8]) -> Result<TreeEntry> {
         let details = details(place.leaf())?;
         Ok(TreeEntry {
@@ -38,7 +34,6 @@ impl TreeEntry {
         })
     }
 
-    /// Returns the entry `name` of `folder` with its attributes.
     pub(super) fn from_node(
         held: &LookupGuard<'_>,
         folder: &[u8],
@@ -50,12 +45,11 @@ impl TreeEntry {
         })
     }
 
-    /// Returns the entry `name` of `folder` without attributes.
     pub(super) fn without_details(folder: &[u8], name: &[u8], kind: NodeKind) -> TreeEntry {
         TreeEntry { path: join(folder, name), label: name.to_vec(), kind, details: None }
     }
 
-    /// Returns the last component of the path, whatever the label is.
+    /// Returns the last component of the path, regardless of the label.
     pub(super) fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or(&self.path)
     }

@@ -44,7 +44,6 @@ pub(in crate::cli) fn human_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// Renders a time in UTC, in seconds.
 pub(in crate::cli) fn utc_seconds(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| unix_seconds(time), |time| time.to_string())
 }
@@ -55,7 +54,6 @@ pub(super) fn utc_with_age(time: Time, now: SystemTime) -> String {
     format!("{} {age:<AGE_WIDTH$}", utc_seconds(time))
 }
 
-/// Renders a time in UTC, in nanoseconds.
 pub(super) fn utc_nanoseconds(time: Time) -> String {
     timestamp(time).map_or_else(|| unix_seconds(time), |time| format!("{time:.9}"))
 }
@@ -65,8 +63,8 @@ pub(super) fn utc_shortest(time: Time) -> String {
     timestamp(time).map_or_else(|| unix_seconds(time), |time| time.to_string())
 }
 
-/// Converts a time. The nanoseconds of `stat` always count forward; those of `Timestamp` count away
-/// from 1970.
+/// Converts a time. The nanoseconds of `stat` always count forward; the nanoseconds of `Timestamp`
+/// count away from 1970.
 fn timestamp(time: Time) -> Option<Timestamp> {
     let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
     Timestamp::from_nanosecond(nanos).ok()

@@ -1,7 +1,7 @@
 //! `swarmletfs grep`: prints the lines that match, in all workers, a run, a worker, or files of a
 //! worker.
 //!
-//! For the root, a run or a worker, the output equals its `grep/REGEX`. Exit codes are those of
+//! For the root, a run or a worker, the output equals its `grep/REGEX`. Exit codes are as in
 //! grep: 1 if no line matches and everything was searched, and also 3 if the time ran out.
 
 use std::borrow::Cow;
@@ -16,7 +16,6 @@ use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::cli::colors;
 use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuery, ShownLine};
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by `path:line:text`, \
 failed workers first. The budget is divided among all files with a match, and omitted lines are \
@@ -172,7 +171,6 @@ pub fn grep_json(query: &GrepQuery, answer: &GrepAnswer) -> serde_json::Result<S
     serde_json::to_string(&GrepJson::new(query, answer))
 }
 
-/// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct GrepJson {
     #[serde(flatten)]
@@ -184,14 +182,12 @@ struct GrepJson {
     left_out: LeftOut,
 }
 
-/// Files of which no line is shown, and their lines.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     files: u64,
     lines: u64,
 }
 
-/// The shown lines of a file.
 #[derive(Debug, Serialize)]
 struct GrepFileJson {
     worker: String,

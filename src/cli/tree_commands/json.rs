@@ -41,7 +41,6 @@ pub(super) struct Object {
     attributes: Option<Attributes>,
 }
 
-/// Attributes of an entry.
 #[derive(Debug, Serialize)]
 struct Attributes {
     size: u64,

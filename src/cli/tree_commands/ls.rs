@@ -18,7 +18,6 @@ use crate::model::Outcome;
 use crate::render::list::WorkerListQuery;
 use crate::tree::{Ino, NodeKind, Symlinks};
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
@@ -111,7 +110,6 @@ pub(in crate::cli) struct LsArgs {
 const OUTCOMES: [&str; 3] =
     [Outcome::Failed.as_str(), Outcome::Unknown.as_str(), Outcome::Ok.as_str()];
 
-/// The directory of the workers whose status is failed.
 const FAILED: &[u8] = b"by/status/failed";
 /// End of the path of a directory of workers.
 const WORKERS: &[u8] = b"workers/";
@@ -128,7 +126,6 @@ enum SortKey {
 }
 
 impl LsArgs {
-    /// Returns the key that the options choose.
     fn sort_key(&self) -> SortKey {
         match self {
             LsArgs { by_time: true, .. } => SortKey::Time,
@@ -138,20 +135,13 @@ impl LsArgs {
     }
 }
 
-/// Receives the listing.
 trait EntrySink {
-    /// Starts the listing of the directory `label`.
     fn folder(&mut self, label: &[u8]) -> io::Result<()>;
 
     /// Adds entries, in their order.
     fn entries(&mut self, entries: &[TreeEntry]) -> io::Result<()>;
 }
 
-/// Prints the listing.
-///
-/// # Errors
-///
-/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
@@ -303,7 +293,7 @@ impl<'a> Ls<'a> {
         Ok(named.collect())
     }
 
-    /// Sorts entries by the requested key. `outcomes` are those of workers, by name.
+    /// Sorts entries by the requested key. `outcomes` has the outcomes of workers by name.
     fn sort(&self, entries: &mut [TreeEntry], outcomes: &HashMap<Vec<u8>, Option<&'static str>>) {
         let rank = |entry: &TreeEntry| {
             let outcome = outcomes.get(entry.name()).copied().flatten();
@@ -347,7 +337,6 @@ struct TextSink<'a> {
     has_heads: bool,
     /// True until something is printed.
     is_first: bool,
-    /// Names of the workers to print in another color.
     failed: HashSet<Vec<u8>>,
 }
 
@@ -380,7 +369,6 @@ impl EntrySink for TextSink<'_> {
 }
 
 impl TextSink<'_> {
-    /// Returns true if the entry is the directory of a worker that failed.
     fn has_failed(&self, entry: &TreeEntry) -> bool {
         let parent = entry.path.strip_suffix(entry.name()).unwrap_or_default();
         let is_worker = parent.ends_with(WORKERS) || parent.starts_with(FACETS);

@@ -1,7 +1,7 @@
 //! The answers of `grep` and `search` with colors.
 //!
 //! A line gets colors only if it is the next one that the answer shows of a file. All others are
-//! the program's own. The text is that of the answer, which has no control characters.
+//! the program's own. The text equals the answer, which has no control characters.
 
 use regex::{Regex, RegexBuilder};
 

@@ -12,7 +12,6 @@ use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::shell_quote;
 use crate::tree::Symlinks;
 
-/// Directories in the root of the tree.
 const ROOT_FOLDERS: [&[u8]; 8] =
     [b"workers", b"runs", b"by", b"grep", b"search", b"compare", b"supervisor", b"since"];
 
@@ -85,7 +84,7 @@ fn nearest_name<'a>(typed: &[u8], names: impl Iterator<Item = &'a [u8]>) -> Opti
     distances.min().map(|(_, name)| name)
 }
 
-/// Returns the path inside a swarmletfs mount, where the names are those of the tree.
+/// Returns the path inside a swarmletfs mount, which has the same names as the tree.
 fn path_in_mount(path: &[u8]) -> Option<Vec<u8>> {
     let mounts = MountTable::read().ok()?;
     mounts.ours().find_map(|mount| relative_to(path, &mount.point))

@@ -1,7 +1,7 @@
 //! Shared parts of `grep`, `search` and `compare`, which query the files of workers.
 //!
-//! Exit codes of `grep` and `search` are those of grep: 0 if something was found, 1 if nothing was,
-//! 2 for trouble, and also 3 if the time ran out.
+//! `grep` and `search` have the exit codes of grep: 0 if something was found, 1 if nothing was, 2
+//! for trouble, and also 3 if the time ran out.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -23,7 +23,6 @@ use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
 use crate::tree::Symlinks;
 
-/// The part of the message for a path without files of workers.
 pub(in crate::cli) const NOT_SEARCHABLE: &str = "\
 contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file or \
 folder of a worker, or a facet value (`by/outcome/failed`)";
@@ -63,7 +62,6 @@ pub(in crate::cli) struct QueryArgs {
     pager: PagerArgs,
 }
 
-/// The first fields of an answer's JSON form.
 #[derive(Debug, Serialize)]
 pub(super) struct AnswerHead {
     query: String,
@@ -86,7 +84,6 @@ impl AnswerHead {
     }
 }
 
-/// The totals of a search in its JSON form.
 #[derive(Debug, Serialize)]
 pub(super) struct TotalsJson {
     files: u64,

@@ -1,7 +1,7 @@
 //! `swarmletfs search`: prints the passages that match words best, in all workers, a run, a worker,
 //! or files of a worker.
 //!
-//! For the root, a run or a worker, the output equals its `search/WORDS`. Exit codes are those of
+//! For the root, a run or a worker, the output equals its `search/WORDS`. Exit codes are as in
 //! grep: 1 if nothing matches and everything was searched, and also 3 if the time ran out.
 
 use std::process::ExitCode;
@@ -14,7 +14,6 @@ use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::model::Outcome;
 use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuery};
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by the passages, best \
 match first: for each file, the shown byte ranges, counted from 0, and how its call ended. In a \
@@ -82,7 +81,6 @@ pub fn search_json(query: &SearchQuery, answer: &SearchAnswer) -> serde_json::Re
     serde_json::to_string(&SearchJson::new(query, answer))
 }
 
-/// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct SearchJson {
     #[serde(flatten)]
@@ -94,7 +92,6 @@ struct SearchJson {
     shown: Vec<SearchFileJson>,
 }
 
-/// The shown passages of a file.
 #[derive(Debug, Serialize)]
 struct SearchFileJson {
     worker: String,

@@ -14,7 +14,6 @@ use super::{CommandOutput, ReaderArgs, TreeReader, format, paths};
 use crate::cli::pager::AnswerKind;
 use crate::tree::Symlinks;
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
@@ -53,11 +52,6 @@ pub(in crate::cli) struct StatArgs {
     reader: ReaderArgs,
 }
 
-/// Prints the attributes.
-///
-/// # Errors
-///
-/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();

@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 use crate::text::count;
 use crate::tree::{Ino, ListedEntry, LookupGuard, NodeKind, ResolvedPath, Symlinks};
 
-/// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
@@ -87,15 +86,9 @@ trait TreeVisitor {
     /// Enters a node; `is_last` is true for the last one in its directory.
     fn enter(&mut self, entry: &TreeEntry, is_last: bool, children: &Children) -> io::Result<()>;
 
-    /// Leaves a node after all its children.
     fn leave(&mut self) -> io::Result<()>;
 }
 
-/// Prints the tree.
-///
-/// # Errors
-///
-/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
@@ -142,13 +135,10 @@ struct TreeWalk<'a> {
     arguments: &'a TreeCommandArgs,
 }
 
-/// Contents of a node.
 enum Children {
     /// Not read: no directory, or beyond the depth limit.
     Closed,
-    /// The entries of a directory.
     Open(Arc<[ListedEntry]>),
-    /// A directory that cannot be read.
     Unreadable(Error),
 }
 
@@ -192,7 +182,7 @@ impl<'a> TreeWalk<'a> {
     }
 
     /// Visits a node and its children. `is_last` is true for the last node in its directory, `ino`
-    /// is the node's number if its children are open, and `depth` is that of the children.
+    /// is the node's number if its children are open, and `depth` is the depth of the children.
     fn visit(
         &self,
         to: &mut dyn TreeVisitor,
@@ -258,7 +248,6 @@ impl<'a> TreeWalk<'a> {
     }
 }
 
-/// Draws the tree as lines.
 struct LineDrawer<'a> {
     out: &'a mut CommandOutput,
     arguments: &'a TreeCommandArgs,
@@ -305,7 +294,6 @@ impl TreeVisitor for LineDrawer<'_> {
 }
 
 impl LineDrawer<'_> {
-    /// Writes the facts in brackets before a name.
     fn facts(&mut self, entry: &TreeEntry) -> io::Result<()> {
         let Some(details) = &entry.details else { return Ok(()) };
         let mut facts = Vec::new();
@@ -321,7 +309,6 @@ impl LineDrawer<'_> {
     }
 }
 
-/// An object with its children.
 #[derive(Serialize)]
 struct JsonNode {
     #[serde(flatten)]
@@ -332,7 +319,6 @@ struct JsonNode {
     children: Option<Vec<JsonNode>>,
 }
 
-/// Collects one tree of objects.
 struct JsonTree {
     open: Vec<JsonNode>,
     whole: Option<JsonNode>,

@@ -15,28 +15,21 @@ use crate::text::clean::escape_markers;
 use crate::text::clip_chars;
 use crate::view::{Member, View};
 
-/// Maximum length of a remark, in characters.
 const REMARK_MAX: usize = 1_000;
 
-/// The kind of path that was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TargetKind {
-    /// A store of workers.
     Store,
-    /// The folder of one worker.
     Worker,
-    /// A transcript.
     Transcript,
 }
 
-/// The path that was checked.
 #[derive(Debug, Serialize)]
 pub(super) struct Target {
     /// The path as given, safe to print.
     pub(super) path: String,
     pub(super) kind: TargetKind,
-    /// Identifier of the format.
     pub(super) format: &'static str,
 }
 
@@ -50,18 +43,14 @@ pub(super) struct ValidationReport {
     pub(super) complete: bool,
     /// Number of remarks on something that was not understood.
     pub(super) not_understood: u64,
-    /// Number of other remarks.
     pub(super) notes: u64,
     pub(super) contents: Contents,
-    /// Remarks on the store itself.
     pub(super) store: Vec<ReportedGroup>,
-    /// The workers with remarks.
     pub(super) workers: Vec<WorkerRemarks>,
     /// Number of workers with remarks that are not in `workers`.
     pub(super) more_workers: u64,
 }
 
-/// Counts of what was read.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Contents {
     pub(super) workers: u64,
@@ -71,7 +60,6 @@ pub(super) struct Contents {
     pub(super) messages: u64,
 }
 
-/// The remarks on one worker.
 #[derive(Debug, Serialize)]
 pub(super) struct WorkerRemarks {
     /// Name of the worker in the tree.
@@ -81,17 +69,14 @@ pub(super) struct WorkerRemarks {
     pub(super) remarks: Vec<ReportedGroup>,
 }
 
-/// Remarks of one kind.
 #[derive(Debug, Serialize)]
 pub(super) struct ReportedGroup {
     pub(super) level: ReportedLevel,
     kind: &'static str,
     pub(super) count: u64,
-    /// The first of them.
     pub(super) first: Vec<RemarkText>,
 }
 
-/// The level of a remark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ReportedLevel {
@@ -99,7 +84,6 @@ pub(super) enum ReportedLevel {
     Note,
 }
 
-/// One remark.
 #[derive(Debug, Serialize)]
 pub(super) struct RemarkText {
     file: Option<String>,
@@ -108,7 +92,6 @@ pub(super) struct RemarkText {
     pub(super) says: String,
 }
 
-/// Results that several threads add to.
 #[derive(Default)]
 struct ReportedTotals {
     contents: Contents,
@@ -213,7 +196,6 @@ impl ValidationReport {
         }
     }
 
-    /// Returns the report as JSON.
     pub(super) fn to_json(&self) -> String {
         // Serializing values of these types cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
@@ -282,12 +264,10 @@ fn groups(remarks: &Remarks) -> Vec<ReportedGroup> {
     groups.collect()
 }
 
-/// Returns a path that is safe to print.
 pub(super) fn path(path: &RelPath) -> String {
     escape_markers(&path.display())
 }
 
-/// Returns a remark as a sentence that names the file and the line.
 pub(super) fn sentence(remark: &Remark) -> String {
     let text = clip_chars(&escape_controls(&remark.text), REMARK_MAX);
     match (remark.path.is_root(), remark.subject) {

@@ -7,7 +7,6 @@ use super::report::{ReportedGroup, ReportedLevel, TargetKind, ValidationReport};
 use crate::text::clean::escape_markers;
 
 impl ValidationReport {
-    /// Returns the report as text.
     pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.

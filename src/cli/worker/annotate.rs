@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 The notes are the worker's supervisor_notes: its summary and index.json show them. They replace \
 earlier ones, also after the worker has finished; an empty text removes them.
@@ -21,7 +20,7 @@ Examples:
 
 Exit code: 0 if the notes were set, 1 if not, 2 for a usage error.";
 
-/// Maximum size of the notes, in bytes; one more is read.
+/// Maximum size of the notes, in bytes. One byte more is read to detect a longer text.
 const SIZE_MAX: u64 = 1 << 20;
 
 /// Arguments of `worker annotate`.
@@ -43,12 +42,6 @@ pub(in crate::cli) struct AnnotateArgs {
     write: WriteArgs,
 }
 
-/// Sets the notes.
-///
-/// # Errors
-///
-/// The worker cannot be found, the text cannot be read or is too long, or the store cannot be
-/// written.
 pub(super) fn run(arguments: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     let read;
     let text = if arguments.text == STDIN {
@@ -65,7 +58,6 @@ pub(super) fn run(arguments: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     Ok(write_args::print(arguments.json, "", &json!({"worker": worker.id().to_text()})))
 }
 
-/// Reads stdin, which is text.
 fn read_text() -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     io::stdin().lock().take(SIZE_MAX + 1).read_to_end(&mut bytes).context("cannot read stdin")?;

@@ -15,7 +15,6 @@ use crate::cli::terminal::{display_path, escape_controls};
 use crate::cli::worker_args::WorkerArgs;
 use crate::cli::write_args::{self, WriteArgs, into_cli_error};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 The id alone is printed, so that a shell can keep it. Commands that record need it as ID or in \
 $SWARMLET_WORKER.
@@ -108,7 +107,6 @@ fn working_directory(given: Option<&Path>) -> anyhow::Result<Option<String>> {
     Ok(Some(cwd.to_owned()))
 }
 
-/// Splits `KEY=FILE`.
 fn split_context(pair: &OsString) -> anyhow::Result<(String, PathBuf)> {
     let bytes = pair.as_bytes();
     let split = memchr::memchr(b'=', bytes).map(|at| bytes.split_at(at));

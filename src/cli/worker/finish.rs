@@ -15,7 +15,6 @@ use crate::cli::terminal::display_path;
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
 use crate::write::Finish;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 The status is `completed`, or `failed` if --error or another --exit-code than 0 is given. The final \
 words become result.txt; they are written before the status.

@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::cli::write_args::{self, WriteArgs, into_cli_error, open_worker};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 A message has a `role` (user, assistant, system, tool) and a `content`; a message of the assistant \
 may have `tool_calls`. One without a `timestamp` gets the time. All messages are recorded, or none.
@@ -21,7 +20,6 @@ Examples:
 
 Exit code: 0 if all messages were recorded, 1 if none was, 2 for a usage error.";
 
-/// Maximum size of the messages of one command, in bytes.
 const SIZE_MAX: u64 = 64 << 20;
 
 /// Arguments of `worker message`.

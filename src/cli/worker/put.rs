@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::cli::terminal::escape_controls;
 use crate::cli::write_args::{self, WriteArgs, into_cli_error, open_worker};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 PATH is relative to the worker's folder. Folders on the way are made, and an existing file is \
 replaced as a whole. Files that are part of the record (metadata.json, thread.jsonl, tool_calls/…) \

@@ -13,7 +13,6 @@ use crate::cli::exit::UsageError;
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
 use crate::write::{CallEnd, Error};
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 The output is recorded while it is read, so that readers can follow it. The path of the output in \
 the worker's folder is printed. Several calls of a worker may be recorded at once.

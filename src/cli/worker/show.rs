@@ -9,7 +9,6 @@ use clap::Args;
 use crate::cli::tree_commands::{ReaderArgs, cat};
 use crate::cli::write_args::named_worker;
 
-/// Help text after the options.
 pub(super) const HELP: &str = "\
 Prints workers/ID/summary of the tree, or with --json workers/ID/index.json. ID may be the \
 beginning of an id.
@@ -36,11 +35,6 @@ pub(in crate::cli) struct ShowArgs {
     reader: ReaderArgs,
 }
 
-/// Prints the summary.
-///
-/// # Errors
-///
-/// No worker is named, a store cannot be found or read, or stdout cannot be written.
 pub(super) fn run(arguments: &ShowArgs) -> anyhow::Result<ExitCode> {
     let id = named_worker(arguments.id.as_ref())?;
     let file: &[u8] = if arguments.json { b"/index.json" } else { b"/summary" };

@@ -24,9 +24,7 @@ pub use crate::digest::Key;
 
 use crate::digest::to_hex;
 
-/// Maximum number of queued writes.
 const QUEUE_ENTRIES_MAX: usize = 1_024;
-/// Maximum total size of queued writes, in bytes.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Maximum size of a head, in bytes.
 const HEAD_MAX: usize = 1 << 20;
@@ -44,12 +42,10 @@ pub struct DiskCache {
     eager: bool,
     /// `None` after the cache is closed, and if it is only read.
     queue: Option<SyncSender<PendingWrite>>,
-    /// Size of the queued writes, in bytes.
     queued_bytes: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// A queued write.
 struct PendingWrite {
     key: Key,
     head: Vec<u8>,
@@ -58,10 +54,8 @@ struct PendingWrite {
 
 /// An entry with its head; the body is read on demand.
 pub struct CachedEntry {
-    /// Head of the entry.
     pub head: Vec<u8>,
     file: File,
-    /// Offset of the body, in bytes.
     body_offset: u64,
 }
 
@@ -131,12 +125,10 @@ impl DiskCache {
         Ok(files.iter().map(|file| file.bytes).sum())
     }
 
-    /// Returns the cache directory, for a sandbox.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }
 
-    /// Returns the entry of `key` with its head.
     pub fn get(&self, key: Key) -> Option<CachedEntry> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&self.folder, file_name(key), flags, Mode::empty()).ok()?);
@@ -248,7 +240,6 @@ fn create_anew(folder: &OwnedFd, name: &str) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// A file in the cache directory.
 struct CacheFile {
     name: CString,
     bytes: u64,
@@ -277,13 +268,10 @@ fn files(folder: &OwnedFd) -> io::Result<Vec<CacheFile>> {
     Ok(files)
 }
 
-/// State of the writer thread, which writes entries and evicts the oldest.
 struct Writer {
     folder: OwnedFd,
-    /// Size of the queued writes, in bytes.
     queued_bytes: Arc<AtomicUsize>,
     max_bytes: u64,
-    /// Bytes written since the last check of the cache's size.
     written: u64,
     warned: bool,
 }

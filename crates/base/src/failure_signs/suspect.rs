@@ -1,9 +1,9 @@
 //! Finds the line that shows a failure in the output of a command whose record says success.
 //!
 //! A pipe or a later command loses the exit code of a test, a build or a lint, but the output still
-//! shows the verdict. Its position in the line tells a verdict from a quotation: a verdict opens
-//! the line, perhaps after blanks, dashes or a `[label]`; a quotation follows a line number, a file
-//! name, a mark of a diff or code.
+//! shows the verdict. Its position in the line distinguishes a verdict from a quotation: a verdict
+//! opens the line, perhaps after blanks, dashes or a `[label]`; a quotation follows a line number,
+//! a file name, a mark of a diff or code.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -80,7 +80,6 @@ const COMPLAINT: &str = r"(?x-u)
         |(?:is|not)\ a\ directory|(?:syntax|parse)\ error\b.*)\.?$
     | ^\(\w+\):\d+:\s\S";
 
-/// Matches a verdict of success at the beginning of a line.
 const SUCCESS: &str = r"(?x-u)
     ^(?:PASS|PASSED|OK|SUCCESS|SUCCEEDED)(?:[:!.\s(]|$)
     | ^ok\s
@@ -109,7 +108,7 @@ const QUOTED: &str = r"(?x-u)
 /// Matches code: the end of a statement, an arrow, a placeholder.
 const CODE: &str = r#"(?-u)[{};\\]\s*$|[\w"'`)>],\s*$|=>|%[svdq]\b|\$\{|\{\w*(?:![rs])?\}"#;
 
-/// Lowercase substrings of which every line that a pattern of failure matches contains one, except
+/// Lowercase substrings; every line that a pattern of failure matches contains one, except
 /// locations and lines with [`END_OF_NAME`]. Short ones would slow down the search.
 const STEMS: [&str; 19] = [
     "abort",
@@ -140,14 +139,12 @@ const FENCE: &str = "```";
 const PROMPTS: [&str; 2] = [">>> ", "... "];
 /// Marks of an item of a list, which describes an exception instead of reporting it.
 const BULLETS: [char; 2] = ['-', '•'];
-/// Symbols of failure.
 const SYMBOLS: [&str; 4] = ["✗", "✘", "✖", "❌"];
 
 /// Maximum size of a compiled pattern, in bytes. A class of Unicode that is counted exceeds it, and
 /// takes long to compile and to match.
 const COMPILED_MAX: usize = 64 << 10;
 
-/// A regex that is compiled once.
 type LazyRegex = LazyLock<Option<Regex>>;
 
 macro_rules! pattern {
@@ -183,27 +180,17 @@ static CODES: LazyRegex = pattern!(CODE);
 /// Forms in which a line shows a failure, from the least to the most informative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
-    /// Head of a stack trace.
     Trace,
-    /// Exit code.
     Exit,
     /// Report of a failure without its reason.
     Wrapper,
-    /// Complaint of a shell or a program that names itself.
     Complaint,
-    /// Statement that something failed.
     Statement,
-    /// Verdict without the name of a test.
     Verdict,
-    /// Count of failures or findings.
     Count,
-    /// Exception with its message.
     Exception,
-    /// Message of a compiler or a linter with its location.
     Finding,
-    /// Error of a compiler or a linter with its location.
     LocatedError,
-    /// Test that failed.
     Test,
 }
 
@@ -233,7 +220,6 @@ fn may_fail(text: &str) -> bool {
         || NAME_ENDS.find(text.as_bytes()).is_some()
 }
 
-/// Returns both ends of a long output.
 fn ends(output: &str) -> Cow<'_, str> {
     if output.len() <= 2 * END_BYTES {
         return Cow::Borrowed(output);
@@ -258,7 +244,6 @@ fn shown(lines: &[&str]) -> Vec<(Form, usize)> {
     shown
 }
 
-/// Returns the form in which the line at `at` shows a failure.
 fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     let line = *lines.get(at)?;
     let may_fail = may_fail(line);

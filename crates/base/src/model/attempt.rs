@@ -2,8 +2,9 @@
 //! one succeeds.
 //!
 //! Two commands make the same attempt if their first two words are equal and the operands of one
-//! include those of the other. Other calls do if their tools and main arguments are equal. If the
-//! failed call has no main argument, any success of its tool resolves it.
+//! include the operands of the other. Other calls make the same attempt if their tools and main
+//! arguments are equal. If the failed call has no main argument, any success of its tool resolves
+//! it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,19 +17,15 @@ const VARIANTS_MAX: usize = 50;
 /// Words that end a command inside a line of commands.
 const SEPARATORS: [&str; 4] = ["&&", "||", ";", "&"];
 
-/// The attempts that have succeeded.
 #[derive(Default)]
 pub(super) struct Successes<'a> {
     /// Operands of the succeeded commands, by their first two words.
     commands: HashMap<[String; 2], Vec<BTreeSet<String>>>,
-    /// Tools and main arguments.
     subjects: HashSet<(&'a str, &'a str)>,
-    /// Tools of all calls.
     tools: HashSet<&'a str>,
 }
 
 impl<'a> Successes<'a> {
-    /// Adds a successful call.
     pub(super) fn add(&mut self, call: &'a ToolCall) {
         self.tools.insert(&call.tool);
         let Some(subject) = call.subject() else { return };
@@ -61,15 +58,12 @@ impl<'a> Successes<'a> {
     }
 }
 
-/// A command in a line of commands.
 struct ShellCommand {
-    /// The first two words.
     name: [String; 2],
     /// The words after the name that are neither an option nor follow one.
     operands: BTreeSet<String>,
 }
 
-/// Returns the commands in a line.
 fn commands(line: &str) -> Vec<ShellCommand> {
     split(line).into_iter().filter_map(command).collect()
 }

@@ -8,9 +8,7 @@ pub const CONTENT_MAX: usize = 16 << 20;
 /// A change of one file by one call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FileEdit {
-    /// The number of the call.
     pub seq: u64,
-    /// The path as the call states it.
     pub path: String,
     /// The whole content before the call, if it is recorded.
     pub before: Option<String>,
@@ -22,20 +20,15 @@ pub struct FileEdit {
     pub hunks: Vec<RecordedHunk>,
     /// The place of the change in a file that is not edited as text, such as a cell.
     pub place: Option<String>,
-    /// True if the file did not exist before the call.
     pub created: bool,
-    /// True if the call deleted the file.
     pub deleted: bool,
-    /// The path to which the call moved the file after the change.
     pub moved_to: Option<String>,
 }
 
-/// A text that a call replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TextReplacement {
     /// The replaced text; empty for the content of a new file.
     pub old: String,
-    /// The new text.
     pub new: String,
     /// True if every occurrence was replaced.
     pub all: bool,
@@ -43,7 +36,6 @@ pub struct TextReplacement {
     pub takes_line_end: bool,
 }
 
-/// A hunk of a recorded diff.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecordedHunk {
     /// The number of its first line in the content before the call, from 1.
@@ -52,24 +44,19 @@ pub struct RecordedHunk {
     pub lines: Vec<String>,
 }
 
-/// The changes of files that a worker's record holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecordedChanges {
-    /// The changes that calls made.
     Edits(RecordedEdits),
     /// The changes of the worker's own view of a workspace, or the reason why they are not
     /// understood.
     Workspace(Box<Result<WorkspaceChanges, String>>),
 }
 
-/// The changes that a worker's calls made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecordedEdits {
-    /// The changes, in order.
     pub edits: Vec<FileEdit>,
     /// Number of changes that are not read because the record exceeds a limit.
     pub excess: u64,
-    /// Number of changes that were not read in time.
     pub unread: u64,
     /// True if time ran out before all changes were found.
     pub timed_out: bool,

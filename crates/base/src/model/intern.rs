@@ -6,12 +6,10 @@ use std::sync::Arc;
 /// A short string that many workers may share.
 pub type SharedStr = Arc<str>;
 
-/// A set of interned strings.
 #[derive(Default)]
 pub struct Interner(HashSet<SharedStr>);
 
 impl Interner {
-    /// Returns the interned copy of `text`, adding `text` if there is none.
     pub fn intern(&mut self, text: SharedStr) -> SharedStr {
         match self.0.get(&text) {
             Some(known) => known.clone(),

@@ -13,42 +13,32 @@ pub struct Skipped {
     pub links: u64,
     /// FIFOs, sockets and devices, which are never opened, and foreign mounts.
     pub special: u64,
-    /// Directories that are not workers.
     pub not_workers: u64,
-    /// Directories that could not be read.
     pub unreadable: u64,
 }
 
 impl Skipped {
-    /// Returns true if nothing was skipped.
     pub fn is_empty(&self) -> bool {
         *self == Skipped::default()
     }
 }
 
-/// The reason why an entry of a store is not shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SkipReason {
-    /// A symbolic link, which is never followed.
     Link,
     /// A FIFO, socket or device, which is never opened.
     Special,
     /// A directory with another file system mounted on it, which is never entered.
     ForeignMount,
-    /// A directory that is not a worker.
     NotAWorker,
-    /// A directory that could not be read.
     Unreadable,
 }
 
-/// The skipped entries of a store, by reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SkipReport(BTreeMap<SkipReason, SkippedEntries>);
 
-/// The skipped entries for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SkippedEntries {
-    /// Number of entries.
     pub count: u64,
     /// The first [`EXAMPLES_MAX`] entries by path from the store's root, each with its error, if
     /// any.
@@ -59,7 +49,6 @@ pub struct SkippedEntries {
 pub const EXAMPLES_MAX: usize = 3;
 
 impl SkipReport {
-    /// Adds a skipped entry, with the error that it was skipped for, if any.
     pub fn add(&mut self, path: RelPath, reason: SkipReason, error: Option<Error>) {
         let skipped = self.0.entry(reason).or_default();
         skipped.count += 1;
@@ -69,7 +58,6 @@ impl SkipReport {
         }
     }
 
-    /// Adds the entries of another report.
     pub fn extend(&mut self, other: SkipReport) {
         for (reason, more) in other.0 {
             let skipped = self.0.entry(reason).or_default();
@@ -81,12 +69,10 @@ impl SkipReport {
         }
     }
 
-    /// Returns the entries skipped for `reason`.
     pub fn entries(&self, reason: SkipReason) -> SkippedEntries {
         self.0.get(&reason).cloned().unwrap_or_default()
     }
 
-    /// Returns true if nothing was skipped.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

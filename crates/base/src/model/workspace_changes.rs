@@ -12,22 +12,18 @@ use crate::name::RelPath;
 
 /// The version of changes.json that this program writes, and the only one that it reads.
 pub const CHANGES_VERSION: u32 = 1;
-/// Maximum number of changes in changes.json.
 pub const CHANGES_FILES_MAX: usize = 200_000;
 
-/// Changes of a worker in its view of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WorkspaceChanges {
-    /// [`CHANGES_VERSION`].
     pub version: u32,
     /// Absolute path of the workspace, for people. Commands that change the workspace take its path
     /// from the draft, which no worker can write.
     pub workspace: String,
     /// The way in which the view was made: `overlay` or `copy`.
     pub engine: String,
-    /// Time before which everything that the view shows was there.
+    /// Start of the view: everything that it shows existed before this time.
     pub started_at: Timestamp,
-    /// Time of the search for changes.
     pub scanned_at: Timestamp,
     /// True if the worker had ended, so that nothing changes any more.
     pub is_final: bool,
@@ -38,7 +34,8 @@ pub struct WorkspaceChanges {
     /// Facts that a reader must know, such as an end that may have torn files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The end of the command that the worker was; absent while it runs, and if nobody saw it.
+    /// The end of the worker's own command; absent while it runs, or if no program recorded the
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandExit>,
     /// The changes, sorted by path; at most [`CHANGES_FILES_MAX`].
@@ -46,23 +43,22 @@ pub struct WorkspaceChanges {
     pub files: Vec<ChangedFile>,
 }
 
-/// The end of a command, as the program that ran it saw it. The command cannot write it.
+/// The end of a command, recorded by the program that ran it. The command cannot write it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CommandExit {
-    /// The exit code, with those of a shell for a command that a signal ended or that did not run.
+    /// The exit code. A command that a signal ended or that did not run has the code that a shell
+    /// reports.
     pub exit_code: i64,
     /// Why it failed, such as `exit code 1` or `timed out after 5s`; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A changed path of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChangedFile {
     /// The path from the root of the workspace.
     #[serde(flatten)]
     pub path: ChangedPath,
-    /// The kind of change.
     pub kind: ChangeKind,
     /// The entry before; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,13 +69,11 @@ pub struct ChangedFile {
     /// Number of added lines; 0 for a binary file.
     #[serde(default)]
     pub added: u64,
-    /// Number of removed lines; 0 for a binary file.
     #[serde(default)]
     pub removed: u64,
-    /// True if a content is no text.
+    /// True if the content before or after is not text.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_binary: bool,
-    /// The place of the content before.
     pub base: Base,
     /// Why the change cannot be applied; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +83,6 @@ pub struct ChangedFile {
 /// The path of a change: text for people, and exact bytes if the text cannot hold them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ChangedPath {
-    /// The path, with invalid UTF-8 replaced.
     path: String,
     /// The path with every byte outside of printable ASCII percent-encoded; only if it is not
     /// UTF-8.
@@ -97,26 +90,20 @@ pub struct ChangedPath {
     path_encoded: Option<String>,
 }
 
-/// The kind of change of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// There was nothing of this name.
     Added,
     /// The content differs: of the file, or of the link.
     Modified,
-    /// There is nothing of this name any more.
     Deleted,
-    /// Only the permissions differ.
     Mode,
     /// Another kind of entry has the name, such as a folder in place of a file.
     Replaced,
 }
 
-/// An entry of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EntryState {
-    /// The kind of the entry.
     #[serde(rename = "type")]
     pub kind: EntryKind,
     /// The permissions, such as 0o755, as octal digits.
@@ -133,15 +120,12 @@ pub struct EntryState {
     pub target: Option<String>,
 }
 
-/// The kind of an entry of a workspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// A regular file.
     File,
-    /// A symbolic link.
     Link,
-    /// A folder. Git does not know folders, so no diff shows them.
+    /// A folder. Git does not track folders, so no diff shows them.
     Folder,
     /// A device, FIFO or socket, which is never applied.
     Special,
@@ -153,7 +137,7 @@ pub enum EntryKind {
 pub enum Base {
     /// There was none: a new path, or an entry without content.
     None,
-    /// It is in `base/`, and is proved to be what the worker saw.
+    /// It is in `base/`, and is proved to be the content that the worker saw.
     Saved,
     /// The workspace changed before the content could be saved.
     Unknown,
@@ -171,7 +155,6 @@ impl WorkspaceChanges {
 }
 
 impl ChangedPath {
-    /// Returns the path as changes.json states it.
     pub fn new(path: &RelPath) -> ChangedPath {
         let bytes = path.as_bytes();
         let is_text = std::str::from_utf8(bytes).is_ok();
@@ -194,14 +177,12 @@ impl ChangedPath {
         if path.is_root() { Err(Error::InvalidName) } else { Ok(path) }
     }
 
-    /// Returns the path as text, with invalid UTF-8 replaced.
     pub fn as_text(&self) -> &str {
         &self.path
     }
 }
 
 impl EntryState {
-    /// Returns the target of a link.
     pub fn target_bytes(&self) -> Option<Vec<u8>> {
         self.target.as_deref().map(decode)
     }
@@ -209,24 +190,23 @@ impl EntryState {
 
 impl ChangedFile {
     /// Returns true for a change of a folder, which does not count as a file. A refused change
-    /// counts as others do.
+    /// counts like any other.
     pub fn is_folder(&self) -> bool {
         let mut states = [&self.old, &self.new].into_iter().flatten().peekable();
         states.peek().is_some() && states.all(|state| state.kind == EntryKind::Folder)
     }
 
-    /// Returns true if the content before or after is that of a regular file.
+    /// Returns true if the entry before or after is a regular file.
     pub fn has_content(&self) -> bool {
         [&self.old, &self.new].into_iter().flatten().any(|entry| entry.kind == EntryKind::File)
     }
 }
 
-/// Encodes bytes so that [`decode`] returns them.
 pub fn encode(bytes: &[u8]) -> String {
     percent_encode(bytes, ENCODED).to_string()
 }
 
-/// Decodes what [`encode`] returned.
+/// Reverses [`encode`].
 pub fn decode(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
 }

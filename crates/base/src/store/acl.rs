@@ -21,13 +21,11 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
-/// An inode whose ACL is read.
 #[derive(Clone, Copy)]
 pub(super) enum AclSource<'a> {
-    /// An open file.
     Open(BorrowedFd<'a>),
-    /// The inode of an `O_PATH` descriptor. That does not support `fgetxattr`; the path under
-    /// /proc/self/fd does.
+    /// The inode of an `O_PATH` descriptor. Such a descriptor does not support `fgetxattr`; the
+    /// path under /proc/self/fd does.
     Path(BorrowedFd<'a>),
     /// The entry with this name in an open directory. A symlink is not followed.
     Entry(BorrowedFd<'a>, &'a OsStr),
@@ -132,7 +130,7 @@ mod tests {
             narrow_mode(AclSource::Entry(folder.as_fd(), OsStr::new(name)), mode)
         };
         assert_eq!(bits("file", 0o644), 0o644, "without an ACL");
-        // The user 1 has no rights, and the mask is that of the group.
+        // The user 1 has no rights, and the mask is the group's.
         let owner = 0x01;
         let entries = [(owner, 6), (USER, 0), (OWNING_GROUP, 4), (MASK, 4), (OTHERS, 4)];
         let ids = |mut list: Vec<u8>| {

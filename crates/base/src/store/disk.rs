@@ -12,7 +12,6 @@ use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, is_temporary, noa
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 
-/// File system type of a swarmletfs mount.
 pub const MOUNT_TYPE: &str = "fuse.swarmletfs";
 
 /// A directory on disk. The root is opened once, so a directory that later replaces it is not read.
@@ -24,7 +23,6 @@ pub struct Disk {
     identity: Identity,
     /// Mount id of the root, if the kernel reports it.
     mount: Option<u64>,
-    /// Flags used to open `path`.
     flags: OFlags,
     /// The root on a private mount that does not update atime.
     noatime_root: OnceLock<OwnedFd>,
@@ -175,7 +173,6 @@ impl Store for Disk {
 
 struct DiskFile {
     fd: OwnedFd,
-    /// Size when the file was opened, in bytes.
     size: u64,
 }
 
@@ -207,13 +204,11 @@ fn is_own_mount(mount: &[u8], device: &[u8]) -> bool {
     is_of_device && fields.skip_while(|field| *field != b"-").nth(1) == Some(MOUNT_TYPE.as_bytes())
 }
 
-/// Converts the result of statx, with the mode narrowed by the ACL.
 fn meta(stat: &Statx, acl: AclSource<'_>) -> Meta {
     let meta = meta_without_acl(stat);
     Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta }
 }
 
-/// Converts the result of statx; the mode is not narrowed by the ACL.
 fn meta_without_acl(stat: &Statx) -> Meta {
     Meta {
         kind: openat2::kind_of(stat),
@@ -228,7 +223,6 @@ fn meta_without_acl(stat: &Statx) -> Meta {
     }
 }
 
-/// Returns the identity of the inode that `fd` refers to.
 pub fn identity_of(fd: BorrowedFd<'_>) -> Result<Identity> {
     openat2::statx(fd).map(|stat| identity(&stat))
 }

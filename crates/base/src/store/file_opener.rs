@@ -24,7 +24,7 @@ impl FileOpener {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::open`].
+    /// The errors of [`Store::open`].
     pub fn open(&self, folder: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         match self.enter_parent(folder, path) {
             Some((parent, name)) => parent.open(&name.into()),
@@ -36,7 +36,7 @@ impl FileOpener {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::stat_without_acl`].
+    /// The errors of [`Store::stat_without_acl`].
     pub fn stat_without_acl(&self, folder: &dyn Store, path: &RelPath) -> Result<Meta> {
         match self.enter_parent(folder, path) {
             Some((parent, name)) => parent.stat_without_acl(&name.into()),
@@ -44,9 +44,11 @@ impl FileOpener {
         }
     }
 
-    /// Returns the subdirectory that holds `path`, and the name in it. Returns `None` if `folder`
-    /// itself holds it, or if the subdirectory cannot be entered: the path then tells why, or is of
-    /// a directory that exists only as a part of its store.
+    /// Returns the subdirectory that holds `path`, and the name in it.
+    ///
+    /// Returns `None` if `folder` itself holds it, or if the subdirectory cannot be entered.
+    /// Opening the whole path then reports the reason, or succeeds in a directory that exists only
+    /// as a part of its store.
     fn enter_parent(&self, folder: &dyn Store, path: &RelPath) -> Option<(Arc<dyn Store>, Name)> {
         let (parent, name) = (path.parent(), path.file_name()?);
         if parent.is_root() {

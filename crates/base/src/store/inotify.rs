@@ -16,10 +16,8 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::name::Name;
 
-/// Changes that a watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchScope {
-    /// Every change of the directory or of an entry.
     AllChanges,
     /// A file was written or added, or the directory itself was moved or removed.
     FileWrites,
@@ -64,10 +62,8 @@ const WATCHES_MAX: usize = 131_072;
 /// Size of the event buffer, in bytes; it fits a few hundred events.
 const BUFFER_SIZE: usize = 16 << 10;
 
-/// Watch descriptor of a directory.
 pub type WatchId = i32;
 
-/// An event of a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
     /// An entry of the directory changed, with its name if known, or the directory was moved or
@@ -79,11 +75,9 @@ pub enum WatchEvent {
     Overflow,
 }
 
-/// An inotify instance.
 pub struct Inotify {
     fd: OwnedFd,
     max_watches: usize,
-    /// Number of directories that can still be added.
     remaining: AtomicUsize,
 }
 
@@ -103,7 +97,6 @@ impl Inotify {
         Ok(Inotify { fd, max_watches, remaining: AtomicUsize::new(max_watches) })
     }
 
-    /// Returns the maximum number of watched directories.
     pub fn max_watches(&self) -> usize {
         self.max_watches
     }
@@ -131,7 +124,6 @@ impl Inotify {
         }
     }
 
-    /// Sets the number of directories that are watched now.
     pub fn set_watched(&self, folders: usize) {
         self.remaining.store(self.max_watches.saturating_sub(folders), Ordering::Relaxed);
     }

@@ -17,17 +17,14 @@ use crate::name::RelPath;
 /// Start of the clock, in seconds since 1970; every change advances it by one second.
 const EPOCH: i64 = 1_700_000_000;
 
-/// A store in memory.
 pub struct Memory {
     state: Arc<RwLock<MemoryState>>,
-    /// Root directory of this store.
     base: RelPath,
     /// Identity of the root when it was entered.
     identity: Identity,
 }
 
 struct MemoryState {
-    /// Number of changes so far.
     changes: u64,
     nodes: BTreeMap<RelPath, SharedNode>,
 }
@@ -47,7 +44,6 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Creates an empty store.
     pub fn new() -> Memory {
         let mut state = MemoryState { changes: 0, nodes: BTreeMap::new() };
         let root = state.node(Kind::Folder, 0o755, Vec::new());
@@ -104,7 +100,6 @@ impl Memory {
         state.touch(&to.parent());
     }
 
-    /// Removes an entry recursively.
     pub fn remove(&self, path: &RelPath) {
         self.state.write().remove(path);
     }

@@ -17,12 +17,10 @@ use super::{Kind, Time};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 
-/// Fields requested from statx.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
 /// Restrictions on the resolution of a name. Other mounts are entered.
 const RESOLVE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-/// Flags of an open without reading.
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Flags of an open for reading. NONBLOCK makes it return at once if a FIFO has taken the place of
 /// a file.
@@ -35,28 +33,19 @@ const ATTEMPTS: usize = 16;
 #[derive(Debug)]
 pub struct OpenFolder(OwnedFd);
 
-/// The attributes of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryStat {
-    /// Type of the entry.
     pub kind: Kind,
     /// True for the character device 0:0, by which an overlay marks a deleted name.
     pub is_whiteout: bool,
     /// The 12 permission bits.
     pub mode: u32,
-    /// Size in bytes.
     pub size: u64,
-    /// Time of the last write.
     pub mtime: Time,
-    /// Time of the last change of the inode.
     pub ctime: Time,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Device number.
     pub dev: (u32, u32),
-    /// Inode number.
     pub ino: u64,
     /// Mount, if the kernel reports it.
     pub mount: Option<u64>,
@@ -82,7 +71,6 @@ impl EntryStat {
         }
     }
 
-    /// Returns the stat of an open file.
     pub fn of_open(fd: impl AsFd) -> Result<EntryStat> {
         Ok(EntryStat::new(&rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
     }
@@ -95,7 +83,6 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
     }
 
-    /// Opens the directory `name`.
     pub fn enter(&self, name: &Name) -> Result<OpenFolder> {
         self.openat2(name, PATH | OFlags::DIRECTORY).map(OpenFolder)
     }
@@ -116,7 +103,6 @@ impl OpenFolder {
         Ok(names)
     }
 
-    /// Returns the stat of the entry `name`, or `None` if there is none.
     pub fn stat(&self, name: &Name) -> Result<Option<EntryStat>> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         match rustix::fs::statx(&self.0, name.as_os_str(), flags, WANTED) {
@@ -126,12 +112,10 @@ impl OpenFolder {
         }
     }
 
-    /// Returns the stat of this directory.
     pub fn stat_self(&self) -> Result<EntryStat> {
         EntryStat::of_open(&self.0)
     }
 
-    /// Opens the regular file `name` for reading. Returns it with its stat.
     pub fn open_file(&self, name: &Name) -> Result<(File, EntryStat)> {
         // A device could do something at its open.
         let before = self.stat(name)?.ok_or(Error::NotFound)?;
@@ -145,13 +129,12 @@ impl OpenFolder {
         Ok((File::from(fd), stat))
     }
 
-    /// Returns the target of the link `name`.
     pub fn read_link(&self, name: &Name) -> Result<Vec<u8>> {
         let target = rustix::fs::readlinkat(&self.0, name.as_os_str(), Vec::new())?;
         Ok(target.into_bytes())
     }
 
-    /// Returns true if the extended attribute `name` has the value `value`.
+    /// Returns true if this directory has the extended attribute `name` with the value `value`.
     pub fn has_attribute(&self, name: &str, value: &[u8]) -> Result<bool> {
         let mut buffer = [0; 64];
         match rustix::fs::fgetxattr(self.open_to_read()?, name, &mut buffer) {

@@ -19,17 +19,14 @@ use super::walk::walk;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
-/// Fields requested from statx, among them the birth time and the mount id.
 const WANTED: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
-/// Restrictions on the resolution of every path.
 pub const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Maximum number of attempts of an interrupted or raced call.
 const ATTEMPTS: usize = 16;
 
 /// Returns an `O_PATH` descriptor of `path`. If the last component is a symlink, the descriptor
@@ -39,7 +36,6 @@ pub(super) fn open_path(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd>
     openat2(root, path, flags)
 }
 
-/// Stats `path` beneath the root.
 pub(super) fn stat(root: BorrowedFd<'_>, path: &RelPath) -> Result<Statx> {
     statx(open_path(root, path)?.as_fd())
 }
@@ -71,17 +67,14 @@ pub(super) fn stat_entry(
     if mount_id(&found) == mount { Ok(Some(found)) } else { Err(Error::Escape) }
 }
 
-/// Stats the inode that a descriptor refers to.
 pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
 }
 
-/// Returns the kind of a stat'ed inode.
 pub fn kind_of(stat: &Statx) -> Kind {
     kind_of_type(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 
-/// Converts a file type.
 pub(super) fn kind_of_type(file_type: FileType) -> Kind {
     match file_type {
         FileType::RegularFile => Kind::File,
@@ -116,11 +109,10 @@ pub(super) fn open_file(
     Ok((fd, stat.stx_size))
 }
 
-/// Opens the directory `path` for listing.
 pub(super) fn open_folder(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
     match open(root, path, READ | OFlags::DIRECTORY) {
         Err(error @ Error::NotADirectory) => {
-            // Tells a final non-directory from one among the parents.
+            // Distinguishes a final non-directory from one among the parents.
             kind_of(&stat(root, path)?).must_be(Kind::Folder)?;
             Err(error)
         }

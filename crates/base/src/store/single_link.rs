@@ -12,11 +12,9 @@ use super::{DirEntry, File, Identity, Kind, Meta, Store};
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
-/// A store that hides files with several hard links.
 pub struct SingleLinkStore(Arc<dyn Store>);
 
 impl SingleLinkStore {
-    /// Wraps `store`.
     pub fn new(store: Arc<dyn Store>) -> SingleLinkStore {
         SingleLinkStore(store)
     }

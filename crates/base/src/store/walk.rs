@@ -18,7 +18,6 @@ use crate::name::RelPath;
 /// Maximum number of links on a path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// Flags to open a name without following it.
 const ENTRY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Opens `path` beneath `root` with the restrictions `resolve`, one of which must be BENEATH.
@@ -91,7 +90,7 @@ pub(super) fn mount_id(stat: &Statx) -> Option<u64> {
         .then_some(stat.stx_mnt_id)
 }
 
-/// Splits a path into names that mean something.
+/// Splits a path into its names, without empty ones and `.`.
 fn split(path: &[u8]) -> impl Iterator<Item = OsString> {
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     names.map(|name| OsString::from_vec(name.to_vec()))

@@ -5,17 +5,14 @@ use std::str::FromStr;
 
 use super::tokens;
 
-/// Size limit of a whole generated file, in bytes or in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Budget {
     size: usize,
     unit: BudgetUnit,
 }
 
-/// Unit of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BudgetUnit {
-    /// Bytes.
     Bytes,
     /// Tokens of o200k_base.
     Tokens,
@@ -40,7 +37,7 @@ impl Budget {
     /// characters.
     pub const SWARM: Budget = Budget::bytes(28_000);
 
-    /// Default budget of a worker's changes.diff: more than nearly all of them need.
+    /// Default budget of a worker's changes.diff. Nearly all diffs fit.
     pub const CHANGES: Budget = Budget::bytes(16 << 20);
 
     const fn bytes(size: usize) -> Budget {
@@ -84,12 +81,10 @@ impl Budget {
         }
     }
 
-    /// Returns the limit in its unit.
     pub fn size(self) -> usize {
         self.size
     }
 
-    /// Returns a budget of `size` in the unit of this one.
     pub fn with_size(self, size: usize) -> Budget {
         Budget { size, ..self }
     }
@@ -108,7 +103,6 @@ impl Budget {
         }
     }
 
-    /// Returns the unit.
     pub fn unit(self) -> BudgetUnit {
         self.unit
     }
@@ -122,14 +116,13 @@ impl Budget {
         }
     }
 
-    /// Begins to load what [`Budget::used`] needs, in the background.
+    /// Starts loading the vocabulary that [`Budget::used`] needs, in the background.
     pub fn prepare(self) {
         if self.unit == BudgetUnit::Tokens {
             tokens::prepare();
         }
     }
 
-    /// Returns the size of `text` in the unit of the budget.
     pub fn used(self, text: &str) -> usize {
         match self.unit {
             BudgetUnit::Bytes => text.len(),

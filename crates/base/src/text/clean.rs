@@ -14,22 +14,19 @@ use crate::unicode::{Visibility, WritingScanner, confusable_form, is_dash, is_in
 /// Number of bytes per call of the escape parser.
 const PARSE_CHUNK: usize = 4 << 10;
 
-/// Sanitized text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cleaned<'a> {
-    /// Text without escapes, control characters and invisible characters.
     pub text: Cow<'a, str>,
     /// True if the input was UTF-8; invalid bytes became U+FFFD.
     pub is_utf8: bool,
-    /// Number of invisible characters that were removed or escaped, except those of ordinary
-    /// writing.
+    /// Number of removed or escaped invisible characters. Ordinary writing contains some, which do
+    /// not count.
     pub hidden: usize,
 }
 
 /// Treatment of invisible characters that are not part of ordinary writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvisibleChars {
-    /// Remove the characters.
     Remove,
     /// Escape the characters as `\u{200b}`, since they may be the only difference between two
     /// texts.
@@ -75,12 +72,10 @@ pub fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
     }
 }
 
-/// Returns a note on removed invisible characters.
 pub fn removed_note(hidden: usize) -> String {
     format!("{} removed", count(hidden as u64, "invisible character"))
 }
 
-/// Collects the printable text from the escape parser.
 struct TextCollector {
     text: String,
     writing: WritingScanner,
@@ -110,7 +105,6 @@ impl Perform for TextCollector {
     }
 }
 
-/// Prefixes of evidence markers.
 const MARKERS: [&str; 2] = ["[EVIDENCE:", "[TOOL_OUTPUT:"];
 /// Prefixes of generated lines.
 const LINE_PREFIXES: [&str; 4] = ["[...", "[FAILED]", "[SUSPECT]", "[DOUBTFUL]"];
@@ -121,8 +115,8 @@ const PREFIX_MAX: usize = 20;
 
 /// Returns `text` with a backslash in everything that could pass for generated text.
 ///
-/// That is every evidence marker, every line that starts like an omission, a failure or the frame,
-/// and every line that ends like a tag. Look-alike characters count as the originals.
+/// This covers every evidence marker, every line that starts like an omission, a failure or the
+/// frame, and every line that ends like a tag. Look-alike characters count as the originals.
 pub fn escape_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for line in text.split_inclusive('\n') {
@@ -188,7 +182,6 @@ fn is_bracket(c: char) -> bool {
 struct LookAlikes {
     /// Prefixes folded for ASCII text, the common case.
     ascii: Vec<String>,
-    /// Prefixes folded for all other text.
     unicode: Vec<String>,
 }
 
@@ -275,7 +268,6 @@ pub fn unused_tag(content: &str) -> String {
     tags.find(|tag| !contains_tag(content.as_bytes(), tag)).unwrap_or_default()
 }
 
-/// Returns true if `content` holds `tag` in any case.
 fn contains_tag(content: &[u8], tag: &str) -> bool {
     memchr::memchr_iter(b'#', content).any(|at| {
         let part = content.get(at..at + tag.len());
@@ -308,7 +300,7 @@ mod tests {
         assert!(
             text.chars().all(|c| c == '\u{fffd}') && text.chars().count() == 1 << 20 && !is_utf8
         );
-        // A look at all that follows for each byte takes half a minute; the bound only guards
+        // A scan of the rest of the text for each byte takes half a minute; the bound only guards
         // against that.
         assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
     }
@@ -319,7 +311,7 @@ mod tests {
         let markers = 400_000;
         let line = "[EVIDENCE:".repeat(markers) + "é";
         assert_eq!(escape_markers(&line).len(), line.len() + markers);
-        // A look at the rest of the line for each marker takes half a minute; the bound only guards
+        // A scan of the rest of the line for each marker takes half a minute; the bound only guards
         // against that.
         assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
     }
@@ -409,7 +401,7 @@ mod tests {
         for content in [first.clone(), first.to_uppercase(), format!("é{first}")] {
             assert!(!content.to_lowercase().contains(&unused_tag(&content)));
         }
-        // Only what is shown counts.
+        // Only the shown text counts.
         assert_eq!(unused_tag("é\u{200b}"), unused_tag("é"));
     }
 

@@ -30,7 +30,6 @@ pub fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (S
     (text, hidden)
 }
 
-/// Returns the start of the character at byte `at`.
 fn char_start(line: &[u8], at: usize) -> usize {
     let mut before = (at.saturating_sub(3)..=at).rev();
     before.find(|at| line.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80)).unwrap_or(at)

@@ -6,18 +6,16 @@ use anstyle::{AnsiColor, Style};
 
 use crate::name::{RelPath, printable};
 
-/// Beginning of the part of a file.
 const FILE: &[u8] = b"diff --git ";
 
-/// The part of a diff that belongs to one file, or what comes before the first one.
+/// The part of a diff that belongs to one file, or the text before the first file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section<'a> {
-    /// The file; `None` for what comes before the first one, or if its name cannot be read.
+    /// The file; `None` for the text before the first file, or if the name cannot be read.
     pub path: Option<RelPath>,
     pub text: &'a [u8],
 }
 
-/// Splits a diff by file.
 pub fn split(diff: &[u8]) -> Vec<Section<'_>> {
     let mut starts: Vec<usize> =
         memchr::memmem::find_iter(diff, FILE).filter(|at| is_line_start(diff, *at)).collect();
@@ -117,8 +115,8 @@ pub fn paint(diff: &[u8], has_colors: bool) -> String {
     out
 }
 
-/// Returns the text of a comparison with colors: the hunks as those of a diff, and the names of the
-/// files above them.
+/// Returns the text of a comparison with colors for its hunks and for the names of the files above
+/// them.
 pub fn paint_comparison(text: &str) -> String {
     let mut left = (0, 0);
     let lines = text.split_inclusive('\n').map(|line| {

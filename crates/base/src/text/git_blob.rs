@@ -1,4 +1,4 @@
-//! Contents as git knows them: their names, and binary patches.
+//! Contents in the formats of git: object names and binary patches.
 
 use std::io::Write;
 
@@ -17,7 +17,6 @@ const GIT_DIGITS: &[u8; 85] =
 const Z85_DIGITS: &[u8; 85] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-/// Returns the name that git gives to `content`: 40 hexadecimal digits.
 pub fn blob_id(content: &[u8]) -> String {
     let mut hash = Sha1::new();
     hash.update(format!("blob {}\0", content.len()));
@@ -31,7 +30,6 @@ pub fn binary_patch(old: Option<&[u8]>, new: &[u8]) -> String {
     format!("GIT binary patch\n{}{reverse}", literal(new))
 }
 
-/// Returns a whole content as a part of a binary patch.
 fn literal(content: &[u8]) -> String {
     let mut out = format!("literal {}\n", content.len());
     for line in deflated(content).chunks(LINE_BYTES) {
@@ -59,7 +57,6 @@ fn length_digit(bytes: usize) -> char {
     char::from(first.saturating_add(offset))
 }
 
-/// Returns git's digit for a digit of Z85.
 fn git_digit(digit: u8) -> char {
     let value = Z85_DIGITS.iter().position(|other| *other == digit);
     value.and_then(|value| GIT_DIGITS.get(value)).copied().map_or('0', char::from)

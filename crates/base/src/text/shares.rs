@@ -1,6 +1,5 @@
 //! Allocates a budget by weight; bytes that one demand does not need go to the others.
 
-/// A demand for a part of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// Bytes that satisfy the demand.

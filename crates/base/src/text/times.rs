@@ -33,7 +33,6 @@ const TIMES: &str = r"(?x-u)
 
 static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TIMES).ok());
 
-/// Returns `line` with every time replaced by one placeholder.
 pub fn without_times(line: &str) -> Cow<'_, str> {
     match PATTERN.as_ref() {
         Some(pattern) => pattern.replace_all(line, "${before}<time>"),

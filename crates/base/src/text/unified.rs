@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
-/// Number of lines of context around a change.
 const CONTEXT: usize = 3;
 /// Maximum number of lines between the common beginning and end of two texts that are compared.
 /// More are shown as replaced as a whole.
@@ -13,14 +12,11 @@ const LINES_MAX: usize = 50_000;
 /// Line after a line without an end.
 const NO_LINE_END: &str = "\\ No newline at end of file\n";
 
-/// A hunk of a unified diff.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hunk {
     /// The whole hunk with its header; ends in a line feed.
     pub text: String,
-    /// Number of added lines.
     pub added: usize,
-    /// Number of removed lines.
     pub removed: usize,
 }
 

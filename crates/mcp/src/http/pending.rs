@@ -13,12 +13,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The table of connections that have not presented the token.
 pub(super) struct Pending {
     table: Mutex<Table>,
-    /// Most connections in the table.
     max: usize,
-    /// Time in which a connection must present the token.
     token_timeout: Duration,
 }
 

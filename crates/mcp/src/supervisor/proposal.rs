@@ -20,13 +20,13 @@ const PART_MIN: usize = 500;
 /// Most lines in a list of a question or an error; more are counted.
 const LINES_MAX: usize = 60;
 
-/// Changes that a person is asked about.
 pub(super) struct Proposal {
     worker: Name,
     workspace: PathBuf,
     selection: ChangeSelection,
     message: String,
-    /// Hash of the changes, the whole diff and what it lacks, which the message shows in part.
+    /// Hash of the changes, of the whole diff, and of the lines about changes that it does not
+    /// show. The message shows them in part.
     shown: blake3::Hash,
     /// Named paths that are not applied.
     left_out: Vec<String>,
@@ -91,7 +91,7 @@ pub(super) fn prepare(
     })
 }
 
-/// Selects the changes of the paths in `input`. Returns them, and lines about those left out.
+/// Selects the changes of the paths in `input`. Returns them, and lines about the omitted ones.
 ///
 /// # Errors
 ///
@@ -118,13 +118,11 @@ fn select(
     Ok((selection, left_out))
 }
 
-/// The description of changes that a person sees.
 struct ShownChanges {
     /// A line for each change, at most [`LINES_MAX`].
     files: Vec<String>,
-    /// Lines about what the diff does not show of them.
+    /// Lines about changes that the diff does not show.
     unseen: Vec<String>,
-    /// Lines about changes that are not applied.
     left_out: Vec<String>,
     diff: Vec<u8>,
 }
@@ -158,8 +156,8 @@ impl ShownChanges {
     }
 }
 
-/// Returns lines about the workers that run on the workspace. Those that the served view hides are
-/// not named.
+/// Returns lines about the workers that run on the workspace. Workers that the served view hides
+/// are not named.
 fn describe_running(tree: &Tree, running: &[Name]) -> Vec<String> {
     let is_shown = |worker: &&Name| find_worker(tree, &worker.to_text()).is_ok();
     let (shown, hidden): (Vec<&Name>, Vec<&Name>) = running.iter().partition(is_shown);
@@ -169,7 +167,7 @@ fn describe_running(tree: &Tree, running: &[Name]) -> Vec<String> {
     names.into_iter().map(describe).collect()
 }
 
-/// Applies what a person has accepted, if it is still what was shown.
+/// Applies the changes that a person has accepted, if they are still as they were shown.
 ///
 /// # Errors
 ///
@@ -207,7 +205,7 @@ pub(super) fn carry_out(
 
 /// Adds to the log of changes that nothing was applied.
 pub(super) fn log_refusal(supervisor: &Supervisor, proposal: &Proposal, reason: &str) {
-    // The log only tells about it; without a store there is none.
+    // Without a store there is no log.
     let Ok(store) = supervisor.open() else { return };
     if let Ok(approval) = Approval::open(&store, proposal.worker.as_bytes()) {
         approval.log_refusal("apply", reason);
@@ -239,7 +237,7 @@ fn escaped_list(lines: &[String]) -> String {
     lines.join("\n")
 }
 
-/// Joins lines, without control characters. Those that are too many are counted.
+/// Joins lines, without control characters. Lines beyond `LINES_MAX` are counted.
 fn bounded_list(lines: &[String]) -> String {
     let (shown, more) = lines.split_at(lines.len().min(LINES_MAX));
     let mut text = escaped_list(shown);
@@ -249,7 +247,7 @@ fn bounded_list(lines: &[String]) -> String {
     text
 }
 
-/// Returns the diff as far as it fits, escaped. Says what is left out.
+/// Returns the escaped diff as far as it fits, with a note on the rest.
 fn bounded_diff(sections: &[Section<'_>]) -> String {
     let texts: Vec<String> =
         sections.iter().map(|section| diff_text::paint(section.text, false)).collect();

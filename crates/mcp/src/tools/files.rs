@@ -113,9 +113,7 @@ fn path_prefix(path: &[u8]) -> Vec<u8> {
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
-/// An entry of a walk.
 struct WalkEntry {
-    /// Path from the root.
     path: Vec<u8>,
     folder: Vec<u8>,
     name: Vec<u8>,
@@ -123,7 +121,6 @@ struct WalkEntry {
 }
 
 impl WalkEntry {
-    /// Looks up the entry again for its attributes.
     fn details(&self, tree: &Tree) -> Result<Details> {
         tree.with_path(&self.folder, Symlinks::Follow, |place| {
             tree.with_entry(place.leaf().ino, &self.name, |held| {
@@ -235,7 +232,6 @@ fn read_file(tree: &Tree, args: ReadFileInput) -> ToolResult {
     read.map_err(ToolError::at(&args.path))
 }
 
-/// Returns the number of bytes to read for a `limit` argument.
 pub(super) fn byte_limit(limit: Option<u64>) -> usize {
     limit.map_or(DEFAULT, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
@@ -341,7 +337,6 @@ fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
     Ok(NotedText { text: found.text, note: joined_note(&notes) })
 }
 
-/// The matching paths, one per line.
 struct GlobMatches {
     text: String,
     /// Number of matches that did not fit.

@@ -143,7 +143,6 @@ struct SearchScope {
     path: Option<String>,
 }
 
-/// Answers `query` about the files in `scope`.
 fn answer<Q: FileQuery>(
     tree: &Tree,
     SearchScope { workers, run, path }: SearchScope,

@@ -189,12 +189,10 @@ fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
     Ok(NotedText::from_bytes(&text))
 }
 
-/// Returns the name of the evidence file for a budget.
 fn evidence_file(budget: Option<Budget>) -> String {
     budget.map_or("evidence.txt".into(), |budget| format!("evidence.{}.txt", budget.name()))
 }
 
-/// Reads a generated file of a worker.
 pub(crate) fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
     let folder = format!("workers/{}", path_component(&id));
@@ -203,7 +201,6 @@ pub(crate) fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     generated_file(tree, &format!("{folder}/{file}"))
 }
 
-/// Reads a whole generated file.
 fn generated_file(tree: &Tree, path: &str) -> ToolResult {
     let most = Budget::MAX.size();
     let read = OpenFile::at_path(tree, path.as_bytes())

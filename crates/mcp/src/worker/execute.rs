@@ -21,9 +21,9 @@ use crate::tools::{ToolError, ToolResult, json, parse_arguments};
 use swarmletfs_record::write::{Call, CallEnd};
 
 const NAME: &str = "execute";
-/// Time limit of a command, by default.
+/// Default time limit of a command, in seconds.
 const TIMEOUT_DEFAULT: u64 = 600;
-/// Longest time limit of a command.
+/// Longest time limit of a command, in seconds.
 const TIMEOUT_MAX: u64 = 24 * 3_600;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
@@ -32,17 +32,16 @@ const GRACE: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(200);
 /// Longest time to read on after the end of a command.
 const READ_ON_MAX: Duration = Duration::from_secs(2);
-/// Time between two looks at the command.
+/// Interval between two checks of the command.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Beginning and end of a stream that are returned, each, in bytes.
+/// Size of the returned beginning, and of the returned end, of a stream, in bytes.
 const KEPT: usize = 16 << 10;
 /// Most output of a command that is recorded, in bytes.
 const RECORDED_MAX: u64 = 64 << 20;
-/// Amount of output that is read at once, in bytes.
 const CHUNK: usize = 64 << 10;
 /// Chunks that may wait to be recorded.
 const QUEUE: usize = 16;
-/// Exit code of a command that was ended by its time limit, as timeout(1) has it.
+/// Exit code of a command that was ended by its time limit, as in timeout(1).
 const TIMED_OUT: i64 = 124;
 
 #[derive(Deserialize, JsonSchema)]
@@ -117,7 +116,6 @@ fn execute_recorded(
     })
 }
 
-/// One of the two streams of a command.
 #[derive(Clone, Copy)]
 enum StreamName {
     Stdout,
@@ -152,8 +150,8 @@ fn start(run: &ToolRun<'_>, script: &str) -> Result<(KeptCommand, Receiver<Chunk
 
 type Pipe = dyn Read + Send;
 
-/// Sends what a pipe has until its end. If nobody receives it any more, it is dropped: a process in
-/// the background would be ended by a closed pipe.
+/// Sends the output of a pipe until its end. Output without a receiver is dropped: a closed pipe
+/// would end a process in the background.
 fn copy(stream: StreamName, mut pipe: Box<Pipe>, chunks: &mpsc::SyncSender<Chunk>) {
     let mut buffer = vec![0; CHUNK];
     loop {
@@ -169,16 +167,14 @@ fn copy(stream: StreamName, mut pipe: Box<Pipe>, chunks: &mpsc::SyncSender<Chunk
     }
 }
 
-/// A command that runs.
 struct Execution {
     command: KeptCommand,
     deadline: Instant,
-    /// Time of SIGKILL, once the command was told to end.
+    /// Time of SIGKILL, once SIGTERM was sent.
     kill_at: Option<Instant>,
     is_killed: bool,
     timed_out: bool,
     was_canceled: bool,
-    /// stdout and stderr.
     streams: (KeptOutput, KeptOutput),
     recorded: u64,
     is_record_cut: bool,
@@ -229,7 +225,8 @@ impl Execution {
         }
     }
 
-    /// Returns true if the command has ended, and all that it started if it was told to end.
+    /// Returns true if the command has ended. After a timeout or a cancellation, all processes that
+    /// it started must have ended, too.
     fn has_ended(&self) -> bool {
         match self.kill_at {
             None => self.command.end().is_some(),
@@ -271,7 +268,7 @@ impl Execution {
         }
     }
 
-    /// Returns the exit code, and what ended the command if it did not end by itself.
+    /// Returns the exit code, and the cause if the command did not end by itself.
     fn describe_end(&self, limit: Duration) -> (i64, Option<String>) {
         if self.timed_out {
             return (TIMED_OUT, Some(format!("timed out after {limit:?}")));
@@ -296,7 +293,6 @@ fn canceled() -> Option<String> {
     Some("was canceled".to_owned())
 }
 
-/// The beginning and the end of a stream.
 #[derive(Default)]
 struct KeptOutput {
     head: Vec<u8>,

@@ -16,7 +16,6 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::text::count;
 use swarmletfs_record::write::{File, ViewEntry, from_io};
 
-/// Default number of lines that are read.
 const LINES_DEFAULT: u64 = 2_000;
 /// Largest part of a file that is returned, in bytes.
 const READ_MAX: usize = 64 << 10;
@@ -91,7 +90,7 @@ fn ls(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let listed = view.view_folder(&path).and_then(|folder| folder.view_entries());
     let listed = listed.map_err(failed("list", &path))?;
     let to_entry = |entry: &ViewEntry| {
-        // A link counts as what it leads to, if that is in the workspace.
+        // A link counts as its target, if the target is in the workspace.
         let own = (entry.kind, entry.size);
         let (kind, size) = match entry.kind {
             EntryKind::Link => view.view_kind(&path.join(&entry.name)).unwrap_or(own),
@@ -173,12 +172,10 @@ fn read_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     Ok(NotedText { note: joined_note(&notes), text: text.into_owned() })
 }
 
-/// A part of a file.
 struct LineSlice {
     bytes: Vec<u8>,
     /// Number of lines before it.
     skipped: u64,
-    /// Number of whole lines in it.
     lines: u64,
     /// True if the file goes on.
     is_cut: bool,
@@ -315,7 +312,6 @@ fn edit_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     Ok(NotedText::new(format!("edited {}: {replacements}", path.display())))
 }
 
-/// Returns `content` with `new` in place of each `old`.
 fn replaced(content: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::with_capacity(content.len()), content);
     while let Some(at) = memmem::find(rest, old) {
@@ -344,7 +340,6 @@ fn delete_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     Ok(NotedText::new(format!("deleted {}", path.display())))
 }
 
-/// Parses the path of a file.
 fn file_path(run: &ToolRun<'_>, typed: &str) -> Result<RelPath, ToolError> {
     let path = run.session.parse_path(typed)?;
     match path.is_root() || typed.ends_with('/') {

@@ -28,7 +28,6 @@ const FOUND_MAX: usize = 64 << 10;
 const LINE_MAX: usize = 500;
 /// Largest memory for one line of a searched file, in bytes.
 const HEAP_MAX: usize = 16 << 20;
-/// Time limit of a search.
 const SEARCH_LIMIT: Duration = Duration::from_secs(30);
 /// The directory of git, which searches skip unless they begin in it.
 const GIT: &[u8] = b".git";
@@ -56,13 +55,10 @@ pub(super) fn tools() -> Vec<WorkerTool> {
     ]
 }
 
-/// Lines of a result, as far as they fit.
 #[derive(Default)]
 struct FoundLines {
     text: String,
-    /// Number of lines that did not fit.
     more: u64,
-    /// Files that could not be searched.
     unread: u64,
 }
 
@@ -76,7 +72,7 @@ impl FoundLines {
         self.text.push('\n');
     }
 
-    /// Returns the lines, with a note on what is missing.
+    /// Returns the lines, with a note on missing ones.
     fn into_result(self, is_whole: bool) -> NotedText {
         let mut notes = Vec::new();
         if self.text.is_empty() {
@@ -95,8 +91,8 @@ impl FoundLines {
     }
 }
 
-/// Calls `visit` with the path of each file and link beneath `base`, from there, sorted by folder.
-/// Returns false if the time was over or the call was canceled.
+/// Calls `visit` with the path of each file and link beneath `base`, relative to `base` and sorted
+/// by folder. Returns false if the time was over or the call was canceled.
 fn walk(
     run: &ToolRun<'_>,
     base: &Dir,
@@ -222,7 +218,6 @@ fn grep(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     Ok(search.found.into_result(is_whole && !search.is_late))
 }
 
-/// A search of several files.
 struct FileSearch {
     matcher: RegexMatcher,
     searcher: Searcher,
@@ -252,7 +247,7 @@ impl Read for TimedFile<'_> {
 }
 
 impl FileSearch {
-    /// Searches the file `path` of `folder`, and adds what is found under the name `shown`.
+    /// Searches the file `path` of `folder`, and adds the matches under the name `shown`.
     fn file(&mut self, run: &ToolRun<'_>, folder: &Dir, path: &RelPath, shown: &RelPath) {
         let Ok(file) = folder.view_file(path) else {
             self.found.unread += 1;
@@ -273,7 +268,6 @@ impl FileSearch {
     }
 }
 
-/// Receives the matching lines of a file.
 struct MatchedLines<'a> {
     run: &'a ToolRun<'a>,
     shown: &'a str,

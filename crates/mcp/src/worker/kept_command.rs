@@ -25,12 +25,10 @@ pub const KILL: u8 = b'k';
 
 /// This program, also where its path is hidden.
 const PROGRAM: &str = "/proc/self/exe";
-/// Most commands of which processes run in the background.
+/// Most commands with processes in the background.
 const BACKGROUND_MAX: usize = 64;
-/// Size of the message about the end of a command, in bytes.
 const END_SIZE: usize = 4;
 
-/// A command that was started.
 #[derive(Debug)]
 pub(super) struct KeptCommand {
     keeper: Child,
@@ -42,7 +40,6 @@ pub(super) struct KeptCommand {
     is_gone: bool,
 }
 
-/// The end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Exited(i32),
@@ -53,10 +50,6 @@ pub(super) enum CommandEnd {
 
 impl KeptCommand {
     /// Starts `sh -c script` in the folder `workspace`. Returns it with its output.
-    ///
-    /// # Errors
-    ///
-    /// The process cannot be started.
     pub(super) fn start(
         workspace: &Path,
         script: &str,
@@ -78,7 +71,7 @@ impl KeptCommand {
         Ok((command, stdout, stderr))
     }
 
-    /// Looks whether the command has ended, and whether all processes that it started have.
+    /// Checks whether the command, and all processes that it started, have ended.
     pub(super) fn update(&mut self) {
         let mut buffer = [0; END_SIZE];
         while !self.is_gone {
@@ -108,7 +101,6 @@ impl KeptCommand {
         self.end
     }
 
-    /// Returns true if all processes of the command have ended.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -130,7 +122,7 @@ impl KeptCommand {
     }
 }
 
-/// Commands that have ended, of which processes run in the background.
+/// Ended commands that left processes in the background.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundCommands(Vec<KeptCommand>);
 
@@ -141,8 +133,8 @@ impl BackgroundCommands {
         self.forget_ended();
     }
 
-    /// Fails if so many commands run in the background that no more may be started. Each takes
-    /// threads of this process.
+    /// Fails if too many commands run in the background to start another one. Each takes threads of
+    /// this process.
     pub(super) fn must_have_room(&mut self) -> Result<(), ToolError> {
         self.forget_ended();
         if self.0.len() < BACKGROUND_MAX {

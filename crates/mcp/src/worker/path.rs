@@ -44,7 +44,8 @@ impl WorkerSession {
     }
 }
 
-/// Returns a function that converts errors of an action on a path: `read`, for a message.
+/// Returns a function that converts errors of `action` on a path. `action` is a verb for messages,
+/// such as `read`.
 pub(super) fn failed(action: &'static str, path: &RelPath) -> impl Fn(Error) -> ToolError {
     let path = if path.is_root() { "the workspace".to_owned() } else { path.display() };
     move |error| {

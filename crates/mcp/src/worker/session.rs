@@ -24,7 +24,6 @@ const RECORDED_MAX: usize = 64 << 10;
 /// Largest task in the instructions, in bytes.
 const TASK_MAX: usize = 8 << 10;
 
-/// A worker that works on its view of a workspace.
 #[derive(Debug)]
 pub struct WorkerSession {
     worker: Worker,
@@ -54,7 +53,6 @@ impl WorkerSession {
         Ok(WorkerSession { worker, workspace, view, changes, task, background })
     }
 
-    /// Returns the path of the workspace.
     pub(super) fn workspace(&self) -> &Path {
         &self.workspace
     }
@@ -64,12 +62,10 @@ impl WorkerSession {
         self.changes.lock()
     }
 
-    /// Returns the commands that processes are left of.
     pub(super) fn background(&self) -> MutexGuard<'_, BackgroundCommands> {
         self.background.lock()
     }
 
-    /// Returns the instructions for the client.
     pub(super) fn instructions(&self) -> String {
         let workspace = printable(self.workspace.as_os_str().as_encoded_bytes());
         let id = self.worker.id().display();
@@ -81,11 +77,6 @@ impl WorkerSession {
         )
     }
 
-    /// Begins to record a call.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be recorded.
     fn begin(&self, tool: &str, arguments: &JsonObject) -> Result<Call, ToolError> {
         let input = Value::Object(arguments.clone());
         let call = self.worker.begin_call(tool, Some(shortened(input)));
@@ -93,10 +84,6 @@ impl WorkerSession {
     }
 
     /// Calls a tool, and records the call with its result as the output.
-    ///
-    /// # Errors
-    ///
-    /// The tool fails, or the call cannot be recorded.
     pub(super) fn record(
         &self,
         tool: &str,
@@ -122,7 +109,7 @@ impl WorkerSession {
     }
 
     /// Calls a tool that writes the output of its call while it runs, and records the call. A panic
-    /// of the tool is the end of the call, too.
+    /// of the tool ends the call, too.
     ///
     /// # Errors
     ///
@@ -145,15 +132,13 @@ impl WorkerSession {
     }
 }
 
-/// What a tool did, for the record of its call.
 pub(super) struct RecordedWork {
     pub(super) result: ToolResult,
     pub(super) end: CallEnd,
-    /// Why the output is not recorded wholly.
+    /// The reason why the output is not recorded completely.
     pub(super) write_error: Option<String>,
 }
 
-/// Adds a note to a result whose call is not recorded wholly.
 fn noting_record(
     result: ToolResult,
     write_error: Option<String>,
@@ -244,8 +229,8 @@ struct FinishInput {
     error: Option<String>,
 }
 
-/// Finishes the worker. A refused end is recorded as a call; the record of the other ones is the
-/// end of the worker, which no call follows.
+/// Finishes the worker. A refused end is recorded as a call; an accepted end is recorded as the end
+/// of the worker only, which no call follows.
 fn finish(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     finish_now(run, arguments.clone())
         .or_else(|error| run.session.record("finish", arguments, |_| Err(error)))

@@ -52,7 +52,7 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
 }
 
 /// Appends whole lines of `group` to the log in `folder`, whose files have the names of
-/// [`LogName`]. `day` is that of the first entry. Files are removed until all have at most about
+/// [`LogName`]. `day` is the day of the first entry. Files are removed until all have at most about
 /// `limit` bytes. Returns the number of entries in them.
 ///
 /// # Errors
@@ -91,7 +91,6 @@ pub fn append_line(
     Err(PathError::Io(Errno::BUSY))
 }
 
-/// Returns the limit of one file, in bytes.
 fn file_max(limit: u64) -> u64 {
     (limit / FILES).min(FILE_MAX)
 }
@@ -129,7 +128,7 @@ fn remove_oldest(folder: &Dir, current: &LogName, room: u64, limit: u64) -> Resu
         let group = heaviest_group(&files);
         let Some(at) = files.iter().position(|(log, ..)| group == Some(log.group)) else { break };
         let (_, name, size) = files.remove(at);
-        // What cannot be read is removed uncounted.
+        // A file that cannot be read is removed uncounted.
         let contents = folder.read(&name, FILE_MAX).ok().flatten().unwrap_or_default();
         match folder.remove_tree(&name) {
             Ok(()) => {
@@ -144,9 +143,9 @@ fn remove_oldest(folder: &Dir, current: &LogName, room: u64, limit: u64) -> Resu
     Ok(removed)
 }
 
-/// Returns the group that loses entries next: of the user with the most, and of those the process
-/// with the most. The processes with files of their own are compared together with all others of
-/// their user first, so that many of them remove no more than one.
+/// Returns the group that loses entries next: the user with the most bytes, and the process with
+/// the most of that user. The processes with files of their own are compared together with all
+/// others of their user first, so that many of them remove no more than one.
 fn heaviest_group(files: &[(LogName, Name, u64)]) -> Option<LogGroup> {
     let groups = files.iter().map(|(log, _, size)| (log.group, *size));
     let uid = heaviest(groups.clone().map(|(group, size)| (group.uid, size)))?;
@@ -162,7 +161,6 @@ fn heaviest<K: Ord>(sizes: impl Iterator<Item = (K, u64)>) -> Option<K> {
     sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(key, _)| key)
 }
 
-/// Returns the entry of a change that happens now.
 pub(super) fn entry(action: &str, role: Option<String>) -> AuditEntry {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();

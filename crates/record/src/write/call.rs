@@ -33,13 +33,11 @@ const ERROR_MAX: usize = 64 << 10;
 /// Outputs up to this size are hashed for the log of changes, in bytes. Hashing takes longer than
 /// writing.
 const HASHED_MAX: u64 = 16 << 20;
-/// Maximum number of bytes of the record of calls that are read.
+/// Maximum number of bytes that are read of the record of calls.
 const METRICS_MAX: u64 = 256 << 20;
 /// Longest line of metrics.jsonl that is searched for open calls, in bytes.
 const LINE_MAX: u64 = 4 << 20;
-/// Size of the buffer for copies, in bytes.
 const COPY_SIZE: usize = 64 << 10;
-/// Largest number of a call.
 const NUMBER_MAX: u64 = 999_999_999_999_999_000;
 /// Attempts to find a number that is not taken, against programs that do not lock.
 const NUMBER_ATTEMPTS: u64 = 100;
@@ -54,7 +52,6 @@ pub struct Call {
     worker: Arc<WorkerFolder>,
     seq: u64,
     tool: String,
-    /// Name of the output in the directory of calls.
     name: Name,
     file: File,
     input: Option<Value>,
@@ -65,7 +62,6 @@ pub struct Call {
     hash: Option<Sha256>,
 }
 
-/// The end of a call.
 #[derive(Debug, Clone, Default)]
 #[must_use = "`Call::end` records it"]
 pub struct CallEnd {
@@ -82,7 +78,6 @@ impl CallEnd {
         CallEnd::default()
     }
 
-    /// Returns the end of a call that succeeded or failed.
     pub fn success(success: bool) -> CallEnd {
         CallEnd { success: Some(success), ..CallEnd::default() }
     }
@@ -98,7 +93,7 @@ impl CallEnd {
         self
     }
 
-    /// States that the output lacks a part of what the call returned.
+    /// Marks the output as incomplete.
     pub fn truncated(mut self) -> CallEnd {
         self.truncated = true;
         self
@@ -111,18 +106,14 @@ impl CallEnd {
     }
 }
 
-/// A call that was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallReceipt {
-    /// Number of the call.
     pub seq: u64,
     /// The output, from the worker's directory.
     pub path: RelPath,
-    /// Size of the output in bytes.
     pub bytes: u64,
 }
 
-/// Begins a call of `tool`; see [`super::Worker::begin_call`].
 pub(super) fn begin(worker: &Arc<WorkerFolder>, tool: &str, input: Option<Value>) -> Result<Call> {
     let tool = tool_name(tool)?;
     let size = input.as_ref().map_or(0, |input| input.to_string().len());
@@ -161,7 +152,6 @@ pub(super) fn begin(worker: &Arc<WorkerFolder>, tool: &str, input: Option<Value>
 }
 
 impl Call {
-    /// Returns the number of the call.
     pub fn seq(&self) -> u64 {
         self.seq
     }
@@ -175,7 +165,8 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// The reader fails, or the store cannot be written. What was read before is in the output.
+    /// The reader fails, or the store cannot be written. Bytes that were read before are in the
+    /// output.
     pub fn write_from(&mut self, reader: &mut dyn Read) -> Result<()> {
         let mut buffer = vec![0; COPY_SIZE];
         let place = self.worker.folder().path().to_path_buf();
@@ -233,7 +224,6 @@ impl Call {
         self.worker.append(&lock, METRICS, &line)
     }
 
-    /// Returns a line of metrics.jsonl about this call.
     fn line(&self, event: &str, more: Map<String, Value>) -> Result<Vec<u8>> {
         let mut fields = Map::new();
         fields.insert("event".into(), event.into());
@@ -280,7 +270,7 @@ fn create_output(folder: &Dir, tool: &str) -> Result<(u64, Name, File), PathErro
     let numbers = calls.list()?;
     let numbers = numbers.iter().filter_map(number);
     let first = numbers.max().unwrap_or(0) + 1;
-    // Readers know no longer numbers.
+    // Readers accept no longer numbers.
     if first > NUMBER_MAX {
         return Err(PathError::Io(Errno::OVERFLOW));
     }
@@ -302,12 +292,11 @@ fn create_output(folder: &Dir, tool: &str) -> Result<(u64, Name, File), PathErro
     Err(PathError::Io(Errno::EXIST))
 }
 
-/// Returns the number of a call's output.
 fn number(name: &Name) -> Option<u64> {
     split_call_name(&name.to_text()).and_then(|(number, _)| number.parse().ok())
 }
 
-/// A line of metrics.jsonl, as far as it tells open calls.
+/// The fields of a line of metrics.jsonl that identify open calls.
 #[derive(Deserialize)]
 struct CallLine {
     event: String,
@@ -323,13 +312,11 @@ pub(super) struct OpenCall {
 }
 
 impl OpenCall {
-    /// Returns the name of the call's output.
     pub(super) fn file_name(&self) -> Result<Name, PathError> {
         Name::new(format!("{:03}_{}.txt", self.seq, self.tool))
     }
 }
 
-/// Returns the open calls of a worker, in order.
 pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     let Some(file) = folder.open_to_read(&Name::new(METRICS)?)? else { return Ok(Vec::new()) };
     // One line at a time: a worker with many calls has a large file. Readers read no more of it.
@@ -348,8 +335,8 @@ pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     Ok(open)
 }
 
-/// Reads the next line into `line`. Of a line that is longer than any that is written, the rest is
-/// skipped. Returns false at the end.
+/// Reads the next line into `line`. The rest of a line that is longer than `LINE_MAX` is skipped.
+/// Returns false at the end.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     if reader.take(LINE_MAX).read_until(b'\n', line)? == 0 {
@@ -369,7 +356,6 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> 
     Ok(true)
 }
 
-/// Returns true if a process records `call` now.
 pub(super) fn is_recorded_now(folder: &Dir, call: &OpenCall) -> Result<bool, PathError> {
     // The tool's name comes from a file that any program may have written.
     let Ok(name) = call.file_name() else { return Ok(false) };
@@ -382,7 +368,6 @@ pub(super) fn is_recorded_now(folder: &Dir, call: &OpenCall) -> Result<bool, Pat
     }
 }
 
-/// Returns the output of a call that a process records now, if there is one.
 pub(super) fn find_recorded_now(folder: &Dir) -> Result<Option<RelPath>> {
     let find = || {
         for call in find_open(folder)? {

@@ -58,10 +58,6 @@ impl Store {
     }
 
     /// Opens the worker `id`; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be opened.
     pub fn find_worker(&self, id: &Name) -> Result<Option<Worker>> {
         match Worker::open(Arc::clone(self.folder()), id) {
             Ok(worker) => Ok(Some(worker)),

@@ -5,8 +5,8 @@
 //! regular files with a single hard link are written. So a link or FIFO that another process plants
 //! in a worker's directory, at any moment, leads nowhere.
 //!
-//! A file is replaced by a temporary file and a rename; an existing file is otherwise only appended
-//! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
+//! A file is replaced by a temporary file and a rename; an existing file is otherwise only
+//! extended. With [`Durability::Full`], data reaches the disk before a change is reported as done.
 
 mod layer;
 mod removal;
@@ -52,22 +52,19 @@ const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
 const ATTEMPTS: usize = 16;
 /// Smallest run of zeros that a copy leaves out, in bytes: a block of common file systems.
 const HOLE_MIN: usize = 4096;
-/// Size of the buffer for copies, in bytes.
 const COPY_SIZE: usize = 256 << 10;
 /// Deepest directory that [`Dir::remove_tree`] enters.
 const DEPTH_MAX: usize = 64;
 
-/// Decides whether a change waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// A change that was reported as done survives a power failure.
     Full,
-    /// The system writes data when it likes. A change survives the end of the process, but not of
-    /// the machine.
+    /// The system decides when it writes data. A change survives the end of the process, but not a
+    /// power failure.
     None,
 }
 
-/// A directory that was opened for changes beneath it.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
@@ -100,7 +97,6 @@ impl Dir {
         &self.path
     }
 
-    /// Opens the directory `path` beneath this one.
     pub fn enter(&self, path: &RelPath) -> Result<Dir> {
         let fd = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(self.child(fd, path))
@@ -129,12 +125,12 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the name is taken, by whatever it is.
+    /// `EEXIST` if any entry has the name.
     pub fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
         let opened = self.enter(&RelPath::from(name.clone())).and_then(|created| {
-            // Another writer of this directory can put another one in its place. One of root's that
-            // holds something is not the new one.
+            // Another writer of this directory can replace the new one. A directory of root that
+            // has entries is not the new one.
             if self.owner_to_give_to()?.is_some() && created.list()?.is_empty() {
                 self.give_to_owner(created.fd.as_fd())?;
             }
@@ -144,7 +140,7 @@ impl Dir {
     }
 
     /// Creates the directory `name`, if it is missing, and gives it the permissions of this one,
-    /// whatever the umask is.
+    /// regardless of the umask.
     pub fn create_dir_alike(&self, name: &Name) -> Result<()> {
         let created = self.enter_or_create(name)?;
         let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
@@ -152,7 +148,6 @@ impl Dir {
         created.sync()
     }
 
-    /// Opens the directory `name`, and creates it if it is missing.
     pub fn enter_or_create(&self, name: &Name) -> Result<Dir> {
         let path = RelPath::from(name.clone());
         match self.enter(&path) {
@@ -170,7 +165,6 @@ impl Dir {
         }
     }
 
-    /// Returns the kind of the entry `path`, or `None` if there is none.
     pub fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
         match self.openat2(path, OFlags::PATH, Mode::empty()) {
             Ok(fd) => Ok(Some(kind_of(&stat(fd.as_fd())?))),
@@ -179,7 +173,6 @@ impl Dir {
         }
     }
 
-    /// Lists the names in this directory.
     pub fn list(&self) -> Result<Vec<Name>> {
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -207,7 +200,7 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the name is taken, by whatever it is.
+    /// `EEXIST` if any entry has the name.
     pub fn create_file(&self, name: &Name) -> Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let fd = self.openat2(&RelPath::from(name.clone()), flags, FILE_MODE)?;
@@ -284,14 +277,12 @@ impl Dir {
         Ok(inode(&before) == inode(&named) && changed(&before) == changed(&after))
     }
 
-    /// Opens the existing file `name` to lock it.
     pub fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
         let fd = self.openat2(&RelPath::from(name.clone()), OFlags::RDONLY, Mode::empty())?;
         kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
         Ok(fd)
     }
 
-    /// Writes `content` to a temporary file in this directory.
     pub fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
         let name = temporary::file_name()?;
         let file = self.create_file(&name)?;
@@ -356,12 +347,10 @@ impl Dir {
         Lock::try_new(fd)
     }
 
-    /// Takes the lock of the existing file `name`. Returns `None` if it is taken.
     pub fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
         Lock::try_new(self.open_to_lock(name)?)
     }
 
-    /// Opens the file `name` to read it. Returns `None` if it does not exist.
     pub fn open_to_read(&self, name: &Name) -> Result<Option<File>> {
         let path = RelPath::from(name.clone());
         let file = match self.openat2(&path, OFlags::RDONLY, Mode::empty()) {
@@ -369,7 +358,8 @@ impl Dir {
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // What is read here is written again, and would be shown to a process that planted a link.
+        // Bytes that are read here are written again, and a process that planted a link would see
+        // them.
         must_be_own_file(&stat(file.as_fd())?)?;
         Ok(Some(file))
     }
@@ -382,7 +372,6 @@ impl Dir {
         }
     }
 
-    /// Waits until the content of `file` is on disk.
     pub fn sync_file(&self, file: &File) -> Result<()> {
         match self.durability {
             Durability::Full => sync(file.as_fd()),
@@ -390,7 +379,6 @@ impl Dir {
         }
     }
 
-    /// Returns the attributes of the entry `name`, or `None` if it does not exist.
     pub fn meta(&self, name: &Name) -> Result<Option<Metadata>> {
         match self.openat2(&RelPath::from(name.clone()), OFlags::PATH, Mode::empty()) {
             Ok(fd) => File::from(fd).metadata().map(Some).map_err(from_io),
@@ -426,7 +414,7 @@ impl Dir {
     fn openat2(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         let changes_or_path = OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE | OFlags::PATH;
         if !flags.intersects(changes_or_path) {
-            // A search changes no atime. Only the owner may ask for that.
+            // A search changes no atime. Only the owner may use that flag.
             match self.openat2_flags(path, flags | OFlags::NOATIME, mode) {
                 Err(Error::Io(Errno::PERM)) => {}
                 opened => return opened,
@@ -442,7 +430,6 @@ impl Dir {
         self.open_resolving(path, flags | more, mode, BENEATH)
     }
 
-    /// Opens `path` with exactly these flags.
     fn open_resolving(
         &self,
         path: &RelPath,
@@ -487,7 +474,7 @@ impl Temporary<'_> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.is_renamed {
-            // Nothing more can be done here; `doctor` finds what is left behind.
+            // Nothing more can be done here; `doctor` finds the file.
             let _ = rustix::fs::unlinkat(&self.dir.fd, self.name.as_os_str(), AtFlags::empty());
         }
     }
@@ -518,14 +505,13 @@ fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
     }
 }
 
-/// Converts an error of the standard library.
 pub fn from_io(error: io::Error) -> Error {
     Errno::from_io_error(&error).map_or(Error::Io(Errno::IO), Error::from)
 }
 
 fn sync(fd: BorrowedFd<'_>) -> Result<()> {
     match rustix::fs::fsync(fd) {
-        // A file system without this call keeps nothing that could be lost.
+        // A file system without this call holds nothing that could be lost.
         Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
         result => Ok(result?),
     }
@@ -535,8 +521,7 @@ fn stat(fd: BorrowedFd<'_>) -> Result<Statx> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?)
 }
 
-/// Fails unless this is a regular file with a single name: another name may be that of a file
-/// outside of the store.
+/// Fails unless this is a regular file with a single name: other names may be outside of the store.
 fn must_be_own_file(stat: &Statx) -> Result<()> {
     kind_of(stat).must_be(Kind::File)?;
     if stat.stx_nlink > 1 { Err(Error::Escape) } else { Ok(()) }

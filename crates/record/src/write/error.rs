@@ -6,7 +6,6 @@ use rustix::io::Errno;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::printable;
 
-/// Result of a change to a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Reason why a change to a store was not acknowledged.
@@ -15,14 +14,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// made durable, the change may be there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The store cannot be opened for writing.
     #[error("cannot open the store {store}: {reason}; {cure}")]
     Store {
-        /// Path of the store.
         store: String,
-        /// The problem.
         reason: String,
-        /// The remedy.
+        /// The remedy, as an imperative that ends the message.
         cure: String,
     },
     /// A value of a request cannot be written.
@@ -32,10 +28,8 @@ pub enum Error {
         value: String,
         /// The meaning of the value, with its article.
         role: &'static str,
-        /// The problem, and the rule.
         reason: String,
     },
-    /// The id belongs to another worker.
     #[error("cannot create worker {0}: the id is taken; try another id, or none to get a new one")]
     Taken(String),
     /// The id belonged to a worker that was removed.
@@ -43,25 +37,21 @@ pub enum Error {
         "cannot create worker {worker}: a worker of this id was removed {when}; try another id"
     )]
     Removed {
-        /// The id, escaped.
         worker: String,
         /// The day, as `on 2026-01-20`, or `earlier`.
         when: String,
     },
-    /// The store has no worker with this id.
     #[error("cannot find worker {worker} in {store}; try `swarmletfs ls workers`")]
     NoWorker {
         /// The id, escaped.
         worker: String,
-        /// Path of the store.
         store: String,
     },
     /// The worker has finished, so its files do not change any more.
     #[error("cannot change worker {worker}: it has finished ({status}); try a new worker")]
     Finished {
-        /// The id of the worker.
+        /// The id of the worker, escaped.
         worker: String,
-        /// Its status.
         status: String,
     },
     /// A call of the worker is being recorded.
@@ -69,9 +59,8 @@ pub enum Error {
         "cannot finish worker {worker}: {call} is still being recorded; try again when it has ended"
     )]
     OpenCall {
-        /// The id of the worker.
         worker: String,
-        /// The file of the call.
+        /// Path of the call's output, escaped.
         call: String,
     },
     /// Messages are not lines of JSON objects with a role.
@@ -79,7 +68,6 @@ pub enum Error {
     Message {
         /// Number of the line, from 1.
         line: usize,
-        /// The problem, and the rule.
         reason: String,
     },
     /// A content that was given to be written cannot be read.
@@ -87,15 +75,13 @@ pub enum Error {
     Input {
         /// The meaning of the content, with its article.
         role: &'static str,
-        /// The error of the reader.
         message: String,
     },
     /// A file of the store has a content that cannot be changed without losing some of it.
     #[error("cannot change {path}: {reason}, so it was left as it is; try `swarmletfs validate`")]
     Content {
-        /// The file.
+        /// Path of the file, escaped.
         path: String,
-        /// The problem.
         reason: &'static str,
     },
     /// Changes of a workspace cannot be applied or taken back.
@@ -103,17 +89,13 @@ pub enum Error {
     Approval {
         /// The operation, with the worker: `apply the changes of w1`.
         action: String,
-        /// The problem.
         reason: String,
-        /// The remedy.
         cure: String,
     },
-    /// A file of the store or of a workspace cannot be read or written.
     #[error("cannot {action}: {}{}", reason(.error), cure(.error))]
     Path {
         /// The operation, with the path: `write /s/workers/w1/metrics.jsonl`.
         action: String,
-        /// The error of the system.
         error: PathError,
     },
 }
@@ -129,7 +111,6 @@ impl Error {
         Error::Invalid { value: format!("`{shown}`"), role, reason: reason.into() }
     }
 
-    /// Returns the errno, if the system reported one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Path { error, .. } => Some(error.errno()),
@@ -149,7 +130,6 @@ fn reason(error: &PathError) -> String {
     }
 }
 
-/// Returns the remedy for an error of the system, or nothing.
 fn cure(error: &PathError) -> &'static str {
     match error {
         PathError::Io(Errno::NOSPC | Errno::DQUOT) => "; try again with more space",
@@ -164,15 +144,13 @@ fn cure(error: &PathError) -> &'static str {
     }
 }
 
-/// Returns the error about the content of the file `name` in the directory `path`.
 pub(super) fn bad_content(path: &Path, name: &str, reason: &'static str) -> Error {
     let path = path.join(name);
     Error::Content { path: printable(path.as_os_str().as_encoded_bytes()), reason }
 }
 
-/// Names the path in the error of an operation.
 pub trait During<T> {
-    /// Adds what was tried, as a verb, and where.
+    /// Adds the attempted operation, as a verb, and its path.
     fn during(self, verb: &str, path: &Path, name: &[u8]) -> Result<T>;
 }
 

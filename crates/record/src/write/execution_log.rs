@@ -19,27 +19,22 @@ use swarmletfs_trace::swarmlet::{EXECUTION_LOG, LOGS};
 pub struct ExecutionLog {
     worker: Arc<WorkerFolder>,
     file: File,
-    /// Size of the file when it was opened, in bytes.
     start: u64,
-    /// Hash of all that was written.
     written: blake3::Hasher,
-    /// Length of all that was written, in bytes.
     length: u64,
 }
 
-/// What became of the log that a command can write, too.
+/// State of the log, which its command can write, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogState {
-    /// It holds what was written.
+    /// It holds exactly the recorded output.
     Whole,
-    /// It holds something else.
     Changed,
-    /// It is no file any more.
+    /// It is no regular file any more.
     Missing,
 }
 
 impl ExecutionLog {
-    /// Opens the log of a worker, and creates it if it is missing.
     pub(super) fn open(worker: &Arc<WorkerFolder>) -> Result<ExecutionLog> {
         let open = || -> Result<_, PathError> {
             let logs = worker.folder().enter_or_create(&Name::new(LOGS)?)?;
@@ -52,13 +47,13 @@ impl ExecutionLog {
         Ok(ExecutionLog { worker: Arc::clone(worker), file, start, written, length: 0 })
     }
 
-    /// Returns what became of the log. The command must have ended.
+    /// Returns the state of the log. The command must have ended.
     pub fn state(&self) -> LogState {
         let read = || -> Result<_, PathError> {
             let logs = self.worker.folder().enter(&RelPath::constant(LOGS))?;
             let mut file =
                 logs.open_to_read(&Name::new(EXECUTION_LOG)?)?.ok_or(PathError::NotFound)?;
-            // What the command made of it may be larger than can be read in any time.
+            // The command may have made the file too large to read.
             let size = file.metadata().map_err(from_io)?.len();
             if Some(size) != self.start.checked_add(self.length) {
                 return Ok(false);
@@ -77,10 +72,6 @@ impl ExecutionLog {
     }
 
     /// Waits until the log is on disk.
-    ///
-    /// # Errors
-    ///
-    /// The disk fails.
     pub fn end(self) -> Result<()> {
         let synced = self.worker.folder().sync_file(&self.file);
         synced.during("write", self.worker.folder().path(), LOGS.as_bytes())

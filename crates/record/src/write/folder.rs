@@ -14,13 +14,10 @@ use swarmletfs_base::name::{Name, RelPath};
 /// Default limit of the log of changes, in bytes.
 const AUDIT_MAX: u64 = 256 << 20;
 
-/// Options of changes to a store.
 #[derive(Debug, Clone)]
 pub(super) struct WriteOptions {
     pub(super) durability: Durability,
-    /// Limit of the log of changes, in bytes.
     pub(super) audit_max: u64,
-    /// Role of this process in the log of changes.
     pub(super) role: Option<String>,
 }
 
@@ -30,7 +27,6 @@ impl Default for WriteOptions {
     }
 }
 
-/// The directories of an opened store.
 #[derive(Debug)]
 pub(super) struct StoreFolder {
     pub(super) root: Dir,
@@ -106,7 +102,6 @@ impl StoreFolder {
         }
     }
 
-    /// Remembers a problem that did not prevent a change.
     pub(super) fn warn(&self, problem: String) {
         self.warnings.lock().push(problem);
     }

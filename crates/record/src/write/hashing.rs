@@ -1,4 +1,4 @@
-//! Sizes and hashes of what is written.
+//! Sizes and hashes of written files.
 
 use std::io::{self, Read};
 
@@ -8,12 +8,12 @@ use super::error::{Error, Result};
 use crate::audit::AuditPath;
 use swarmletfs_base::digest::to_hex;
 
-/// Reads from another reader, and counts and hashes what passes.
+/// Counts and hashes the bytes that it reads from another reader.
 pub struct HashingReader<R> {
     inner: R,
     hash: Sha256,
     bytes: u64,
-    /// The reader's error, which is none of the store.
+    /// The error of the reader, as opposed to one of the store.
     error: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl<R: Read> HashingReader<R> {
         HashingReader { inner, hash: Sha256::new(), bytes: 0, error: None }
     }
 
-    /// Returns `written`, or the error of the reader if that is what failed.
+    /// Returns `written`, or the error of the reader if the reader failed.
     pub(super) fn or_input_error<T>(&self, written: Result<T>, role: &'static str) -> Result<T> {
         match &self.error {
             Some(message) => Err(Error::Input { role, message: message.clone() }),
@@ -30,7 +30,6 @@ impl<R: Read> HashingReader<R> {
         }
     }
 
-    /// Returns the entry of the file `path`, into which everything that was read was written.
     pub(super) fn into_entry(self, path: &str) -> AuditPath {
         let (bytes, sha256) = self.into_hash();
         AuditPath { path: path.to_owned(), bytes, sha256: Some(sha256) }
@@ -56,12 +55,10 @@ impl<R: Read> Read for HashingReader<R> {
     }
 }
 
-/// Returns a finished hash as hexadecimal digits.
 pub(super) fn finish(hash: Sha256) -> String {
     to_hex(&hash.finalize())
 }
 
-/// Returns the entry of the file `path` that has the content `bytes`.
 pub(super) fn entry_of(path: &str, bytes: &[u8]) -> AuditPath {
     AuditPath { path: path.to_owned(), bytes: bytes.len() as u64, sha256: Some(hash_bytes(bytes)) }
 }

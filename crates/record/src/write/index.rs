@@ -17,12 +17,9 @@ use swarmletfs_trace::swarmlet::{INDEX, INDEX_MAX};
 const REPEATED: [&str; 7] =
     ["owner_id", "task", "task_type", "tags", "status", "summary", "created_at"];
 
-/// Decides what to do without an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfMissing {
-    /// Leaves the store without an index.
     Leave,
-    /// Starts one.
     Create,
 }
 
@@ -92,7 +89,6 @@ pub(super) fn remove(workers: &Dir, ids: &BTreeSet<Name>) -> Result<()> {
     save(workers, &name, &mut index, count)
 }
 
-/// Returns the list of workers in an index, whose directory has the path `path`.
 fn entries_of<'a>(index: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value>> {
     let entries = match index {
         Value::Array(entries) => Some(entries),
@@ -102,7 +98,6 @@ fn entries_of<'a>(index: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value
     entries.ok_or_else(|| bad_content(path, INDEX, "it has no list of workers"))
 }
 
-/// Replaces the file of an index with `count` entries.
 fn save(workers: &Dir, name: &Name, index: &mut Value, count: usize) -> Result<()> {
     if let Value::Object(object) = &mut *index {
         object.insert("total_workers".into(), count.into());
@@ -115,7 +110,6 @@ fn save(workers: &Dir, name: &Name, index: &mut Value, count: usize) -> Result<(
     write().during("write", workers.path(), INDEX.as_bytes())
 }
 
-/// Returns the id that an entry states.
 fn id_of(entry: &Value) -> Option<&str> {
     entry.get("id").or_else(|| entry.get("worker_id")).and_then(Value::as_str)
 }

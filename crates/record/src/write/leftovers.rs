@@ -25,7 +25,6 @@ use swarmletfs_trace::swarmlet::{CALLS, METADATA, METRICS, REGISTRY};
 /// Youngest temporary entry that counts as left behind: its lock may not be taken yet.
 const AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Something that a crash left in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leftover {
     /// The directory of a worker that was not created wholly, from the root of the store.
@@ -34,23 +33,19 @@ pub enum Leftover {
     TemporaryFile(RelPath),
     /// A call of a worker that has not finished: it began, and nothing records it any more.
     OpenCall {
-        /// Id of the worker.
         worker: Name,
         /// The output of the call, from the worker's directory.
         call: RelPath,
     },
 }
 
-/// The result of a search for leftovers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// The leftovers, by worker.
     pub found: Vec<Leftover>,
     /// Workers that could not be searched: they cannot be read, or the time ran out.
     pub unread: u64,
 }
 
-/// Searches a store until `deadline` passes.
 pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftovers> {
     let mut leftovers = Leftovers::default();
     find_in_registry(store, &mut leftovers);
@@ -74,7 +69,6 @@ pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftov
     Ok(leftovers)
 }
 
-/// Finds the files that a crash left in the registry.
 fn find_in_registry(store: &StoreFolder, leftovers: &mut Leftovers) {
     let find = || {
         let Some(registry) = registry::open(&store.root)? else { return Ok(Vec::new()) };
@@ -90,7 +84,7 @@ fn find_in_registry(store: &StoreFolder, leftovers: &mut Leftovers) {
 
 fn find_in_worker(store: &StoreFolder, id: &Name) -> Result<Vec<Leftover>, PathError> {
     let folder = match store.workers.enter(&id.clone().into()) {
-        // Readers count what is no directory.
+        // Readers count entries that are no directories.
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
         folder => folder?,
     };
@@ -113,7 +107,6 @@ fn find_in_worker(store: &StoreFolder, id: &Name) -> Result<Vec<Leftover>, PathE
     Ok(found)
 }
 
-/// Returns the open calls that no process records.
 fn lost_calls(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     let mut lost = Vec::new();
     for call in call::find_open(folder)? {
@@ -178,7 +171,6 @@ pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bo
     repaired
 }
 
-/// Adds a repair, or an attempt at one, to the log of changes.
 pub(super) fn log_repair(store: &StoreFolder, leftover: &Leftover, repaired: &Result<bool>) {
     let (worker, path) = match leftover {
         Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => (None, path.clone()),

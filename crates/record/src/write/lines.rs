@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::dir::{File, from_io};
 use swarmletfs_base::error::{Error, Result};
 
-/// Longest last line without an end that is looked at, in bytes.
+/// Longest last line without an end that is read, in bytes.
 const TORN_MAX: u64 = 32 << 20;
 
 /// Returns `value` as a line.
@@ -36,10 +36,10 @@ fn with_end(json: serde_json::Result<Vec<u8>>) -> Result<Vec<u8>> {
     Ok(json)
 }
 
-/// Appends whole lines to an open file, after all that it holds.
+/// Appends whole lines to the end of an open file.
 ///
-/// `sync` waits for the disk, if that is wanted. A failure, such as a full disk, leaves the file as
-/// it was. If a crash left a last line without an end, the line gets one if it is complete, and is
+/// `sync` waits for the disk, if necessary. A failure, such as a full disk, leaves the file as it
+/// was. If a crash left a last line without an end, the line gets one if it is complete, and is
 /// removed if not: it was never reported as written. Returns the number of removed bytes.
 ///
 /// The caller holds the lock that all writers of the file take.

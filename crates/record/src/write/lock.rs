@@ -28,7 +28,6 @@ impl Lock {
     }
 }
 
-/// Takes the lock of an open file. Returns false if it is taken.
 fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
     match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -37,7 +36,6 @@ fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-/// Returns true if a process holds the lock of an open file.
 pub(super) fn is_locked(fd: BorrowedFd<'_>) -> Result<bool> {
     // Shared, so that two searches do not take each other for a writer.
     match rustix::fs::flock(fd, FlockOperation::NonBlockingLockShared) {

@@ -25,12 +25,11 @@ pub(super) fn read(folder: &Dir) -> Result<MetadataMap> {
     let Some(bytes) = read().during("read", folder.path(), METADATA.as_bytes())? else {
         return Ok(Map::new());
     };
-    // A torn file is not replaced by one that lacks what it held.
+    // A torn file is not replaced: the new one would lack its other fields.
     serde_json::from_slice(&bytes)
         .map_err(|_| bad_content(folder.path(), METADATA, "it is no JSON object"))
 }
 
-/// Fails if the worker has finished.
 pub(super) fn must_be_unfinished(fields: &MetadataMap, id: &Name) -> Result<()> {
     let status = own_status(fields);
     if status.is_finished() {
@@ -73,7 +72,6 @@ pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// Returns the status of a worker that is being recorded.
 pub(super) fn running() -> Value {
     Status::Running.as_str().into()
 }

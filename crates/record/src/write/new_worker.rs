@@ -27,19 +27,16 @@ use swarmletfs_trace::swarmlet::{CALLS, METADATA, METRICS};
 const WORD_MAX: usize = 200;
 /// Maximum number of tags that readers read.
 const TAGS_MAX: usize = 32;
-/// The directory of the files that a worker is given.
 const CONTEXT: &str = "context";
-/// The key of the id of a worker's parent.
 const PARENT: &str = "parent_id";
-/// Attempts to find an id that is not taken.
 const ID_ATTEMPTS: usize = 8;
 
-/// A worker to create, with what is known about it at its start.
+/// A worker to create, with the facts that are known at its start.
 ///
 /// # Examples
 ///
 /// ```
-/// use swarmletfs::write::{NewWorker, Store};
+/// use swarmletfs_record::write::{NewWorker, Store};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -56,7 +53,7 @@ const ID_ATTEMPTS: usize = 8;
 pub struct NewWorker {
     task: String,
     id: Option<String>,
-    /// Texts of metadata.json: the key, what it is in an error, and the text.
+    /// Texts of metadata.json: the key, its name in errors, and the text.
     words: Vec<(&'static str, &'static str, String)>,
     tags: Vec<String>,
     cwd: Option<String>,
@@ -65,7 +62,7 @@ pub struct NewWorker {
 }
 
 impl NewWorker {
-    /// Describes a worker that is told to do `task`.
+    /// Describes a worker whose task is `task`.
     pub fn new(task: impl Into<String>) -> NewWorker {
         NewWorker { task: task.into(), ..NewWorker::default() }
     }
@@ -77,12 +74,10 @@ impl NewWorker {
         self
     }
 
-    /// Sets the run that the worker belongs to.
     pub fn run(self, run: impl Into<String>) -> NewWorker {
         self.word("run_id", "the id of a run", run)
     }
 
-    /// Sets the worker's job in its run.
     pub fn job(self, job: impl Into<String>) -> NewWorker {
         self.word("job_id", "the id of a job", job)
     }
@@ -97,12 +92,10 @@ impl NewWorker {
         self.word(PARENT, "the id of a parent", parent)
     }
 
-    /// Sets the kind of task.
     pub fn task_type(self, task_type: impl Into<String>) -> NewWorker {
         self.word("task_type", "a type", task_type)
     }
 
-    /// Sets the language model.
     pub fn model(self, model: impl Into<String>) -> NewWorker {
         self.word("model", "the name of a model", model)
     }
@@ -113,13 +106,12 @@ impl NewWorker {
         self
     }
 
-    /// Sets the working directory.
     pub fn cwd(mut self, cwd: impl Into<String>) -> NewWorker {
         self.cwd = Some(cwd.into());
         self
     }
 
-    /// Adds the file `context/<key>`, something that the worker is given.
+    /// Adds the file `context/<key>`, an input of the worker.
     pub fn context(
         mut self,
         key: impl Into<String>,
@@ -145,7 +137,6 @@ impl NewWorker {
         self
     }
 
-    /// Returns the first metadata of the worker.
     fn metadata(&self, id: &Name, now: Timestamp) -> Result<MetadataMap> {
         check_text(&self.task, "a task", TEXT_MAX)?;
         let mut fields = MetadataMap::new();
@@ -198,7 +189,6 @@ fn check_text(value: &str, role: &'static str, limit: usize) -> Result<()> {
     Err(Error::invalid(value.as_bytes(), role, reason))
 }
 
-/// Creates `new` in `store`.
 pub(super) fn create(store: &Arc<StoreFolder>, new: NewWorker) -> Result<Worker> {
     let mut id = new.id.clone().unwrap_or_default();
     let mut paths = Vec::new();
@@ -266,7 +256,6 @@ fn is_taken(store: &StoreFolder, id: &Name) -> Result<bool> {
     Ok(existing.during("find", store.workers.path(), id.as_bytes())?.is_some())
 }
 
-/// Returns a new id that no worker has.
 fn free_id(store: &StoreFolder, task: &str, now: Timestamp) -> Result<Name> {
     let mut id = id::generate(task, now)?;
     for _ in 1..ID_ATTEMPTS {
@@ -314,14 +303,13 @@ pub(super) fn publish_folder(
         }
     });
     if let Err(error) = published {
-        // The first error counts; what is left behind, `doctor` finds.
+        // The first error counts; `doctor` finds the directory.
         let _ = workers.remove_all(&name);
         return Err(error);
     }
     Worker::open(Arc::clone(store), id)
 }
 
-/// Fills the directory of a new worker.
 fn fill(
     folder: &Dir,
     metadata: &[u8],

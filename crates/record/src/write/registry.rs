@@ -1,7 +1,7 @@
 //! The records of workers in a sandbox; see [`swarmletfs_trace::swarmlet::RegistryRecord`].
 //!
 //! Only a process outside of the sandbox reaches the registry. A record is replaced under the lock
-//! of the registry, never under that of the worker's directory, which the worker can hold.
+//! of the registry, never under the lock of the worker's directory, which the worker can hold.
 
 use super::dir::{Dir, Durability};
 use super::error::{During, Error, Result, bad_content};
@@ -13,8 +13,8 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::is_temporary;
 use swarmletfs_trace::swarmlet::{FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK};
 
-/// Makes the record of the worker `id` from its metadata.json, in place of that of an earlier
-/// worker. No process has run in its sandbox yet.
+/// Makes the record of the worker `id` from its metadata.json, and replaces the record of an
+/// earlier worker. No process has run in its sandbox yet.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub(super) fn update(
     let _lock = registry.lock().during("lock", registry.path(), b"")?;
     let Some(mut record) = read(&registry, id, folder)? else { return Ok(false) };
     change(&mut record);
-    // A change of what need not be on disk need not wait for the record either.
+    // A change that does not wait for the disk does not wait for the record either.
     let write = || match folder.durability() {
         Durability::Full => put(&registry, id, &record),
         Durability::None => put(&registry.without_sync()?, id, &record),
@@ -71,8 +71,8 @@ pub(super) fn find(root: &Dir, id: &Name, folder: &Dir) -> Result<Option<Registr
     }
 }
 
-/// Returns the metadata of the worker `id`, with what its record says in place of what the worker
-/// says of itself.
+/// Returns the metadata of the worker `id`. The fields of its record replace the fields that the
+/// worker could write itself.
 ///
 /// # Errors
 ///
@@ -97,7 +97,6 @@ pub(super) fn put_copy(
     write().during("write", registry.path(), id.as_bytes())
 }
 
-/// Opens the registry of a store, which is made if it is missing, with its lock.
 pub(super) fn lock(root: &Dir) -> Result<(Dir, Lock)> {
     let open = || {
         let registry = create(root)?;
@@ -107,8 +106,7 @@ pub(super) fn lock(root: &Dir) -> Result<(Dir, Lock)> {
     open().during("open", root.path(), REGISTRY.as_bytes())
 }
 
-/// Removes the records of the workers for which `is_gone` returns true. A worker that cannot be
-/// found out about keeps its record.
+/// Removes the records of the workers for which `is_gone` returns true. An error keeps the record.
 pub(super) fn remove(root: &Dir, is_gone: impl Fn(&Name) -> PathResult<bool>) -> Result<()> {
     let remove = || {
         let Some(registry) = open(root)? else { return Ok(()) };
@@ -123,7 +121,6 @@ pub(super) fn remove(root: &Dir, is_gone: impl Fn(&Name) -> PathResult<bool>) ->
     remove().during("remove what is left in", root.path(), REGISTRY.as_bytes())
 }
 
-/// Removes the record of the worker `id`, if it has one.
 pub(super) fn remove_one(root: &Dir, id: &Name) -> Result<()> {
     let Some(registry) = open_for(root, id)? else { return Ok(()) };
     let remove = || {
@@ -134,7 +131,6 @@ pub(super) fn remove_one(root: &Dir, id: &Name) -> Result<()> {
     remove().during("remove", registry.path(), id.as_bytes())
 }
 
-/// Opens the registry of a store, if there is one.
 pub(super) fn open(root: &Dir) -> PathResult<Option<Dir>> {
     match root.enter(&RelPath::constant(REGISTRY)) {
         Ok(registry) => Ok(Some(registry)),
@@ -143,7 +139,6 @@ pub(super) fn open(root: &Dir) -> PathResult<Option<Dir>> {
     }
 }
 
-/// Opens the registry of a store if it has a record of the worker `id`.
 fn open_for(root: &Dir, id: &Name) -> Result<Option<Dir>> {
     // Such an id is too long for a record.
     let Ok(file) = RegistryRecord::file_name(id) else { return Ok(None) };
@@ -154,7 +149,6 @@ fn open_for(root: &Dir, id: &Name) -> Result<Option<Dir>> {
     open().during("open", root.path(), REGISTRY.as_bytes())
 }
 
-/// Opens the registry of a store, and makes it if it is missing.
 fn create(root: &Dir) -> PathResult<Dir> {
     if let Some(registry) = open(root)? {
         return Ok(registry);

@@ -2,7 +2,7 @@
 //!
 //! The tombstone is written first. Then the directory gets a temporary name, which no reader shows,
 //! the index loses the entry, and all is deleted. After a crash, the worker is whole or gone with
-//! its tombstone, and [`Store::finish_removals`] deletes what is left.
+//! its tombstone, and [`Store::finish_removals`] deletes the rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,6 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, is_temporary};
 use swarmletfs_trace::swarmlet::{DRAFTS, TOMBSTONES, Tombstone};
 
-/// The lock of all removals of a store.
 #[derive(Debug)]
 #[must_use = "dropping a lock releases it"]
 pub struct RemovalLock {
@@ -30,20 +29,15 @@ pub struct RemovalLock {
     _lock: Lock,
 }
 
-/// What to do with a worker that is locked.
 pub enum Decision<G> {
     /// Removes it. The guard is held until it is gone.
     Remove(Box<Tombstone>, G),
-    /// Keeps it, for this reason.
     Keep(String),
 }
 
-/// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
-    /// The worker is gone.
     Yes,
-    /// The worker stays as it was, for this reason.
     No(String),
 }
 
@@ -91,7 +85,7 @@ impl Store {
         removed
     }
 
-    /// Deletes what is left of workers whose removal was interrupted after they were gone.
+    /// Deletes the rest of workers whose removal was interrupted after they were gone.
     ///
     /// # Errors
     ///
@@ -135,10 +129,6 @@ impl Store {
     }
 
     /// Lists the entries of the directory of the workers that readers may show.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be listed.
     pub fn worker_names(&self) -> Result<Vec<Name>> {
         let workers = &self.folder().workers;
         let mut names = workers.list().during("list", workers.path(), b"")?;
@@ -146,7 +136,6 @@ impl Store {
         Ok(names)
     }
 
-    /// Returns the path of the worker `id` from the root of the store.
     pub fn worker_path(&self, id: &Name) -> RelPath {
         self.folder().worker_path(id)
     }
@@ -173,7 +162,7 @@ fn remove<G>(
     let renamed = temporary::removed_name()
         .and_then(|name| workers.rename_new(id, &name).map(|()| name))
         .during("remove", workers.path(), id.as_bytes())?;
-    // The worker is gone. What follows, the next removal completes.
+    // The worker is gone. The next removal completes the steps that follow.
     let complete = || {
         index::remove(workers, &BTreeSet::from([id.clone()]))?;
         registry::remove_one(&store.root, id)?;
@@ -196,7 +185,6 @@ fn remove<G>(
     Ok(Removed::Yes)
 }
 
-/// Opens the directory of the drafts, if there is one.
 fn open_drafts(root: &Dir) -> Result<Option<Dir>> {
     let path = RelPath::constant(DRAFTS);
     let open = || match root.kind(&path)? {
@@ -217,7 +205,6 @@ fn delete(folder: &Dir, name: &Name) -> PathResult<()> {
     folder.sync()
 }
 
-/// Removes the entries of `folder` whose names are `unwanted`.
 fn delete_all(folder: &Dir, unwanted: impl Fn(&Name) -> bool) -> Result<()> {
     let delete = || {
         let names = folder.list()?;

@@ -26,7 +26,7 @@ use swarmletfs_trace::{Detection, Format, Swarmlet};
 /// # Examples
 ///
 /// ```
-/// use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+/// use swarmletfs_record::write::{CallEnd, Finish, NewWorker, Store};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -43,7 +43,6 @@ use swarmletfs_trace::{Detection, Format, Swarmlet};
 #[derive(Debug)]
 pub struct Store(Arc<StoreFolder>);
 
-/// Options to open a store with.
 #[derive(Debug, Clone, Default)]
 #[must_use = "`StoreOptions::open` opens the store"]
 pub struct StoreOptions(WriteOptions);
@@ -61,7 +60,6 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the role of this process in the log of changes.
     pub fn role(mut self, role: impl Into<String>) -> StoreOptions {
         self.0.role = Some(role.into());
         self
@@ -123,7 +121,6 @@ impl Store {
         StoreOptions::default().open(path)
     }
 
-    /// Returns the directory of the store.
     pub fn root(&self) -> &Dir {
         &self.0.root
     }
@@ -141,7 +138,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::NoWorker`] if there is none, whatever else has the name.
+    /// [`Error::NoWorker`] if there is none, even if another entry has the name.
     pub fn worker(&self, id: impl AsRef<[u8]>) -> Result<Worker> {
         let id = id.as_ref();
         let name = Name::new(id)
@@ -168,7 +165,7 @@ impl Store {
         supervisor_file::list(&self.0)
     }
 
-    /// Searches for what a crash left behind, until `deadline` passes.
+    /// Searches for the leftovers of crashes, until `deadline` passes.
     ///
     /// # Errors
     ///
@@ -200,7 +197,6 @@ impl Store {
         std::mem::take(&mut *self.0.warnings.lock())
     }
 
-    /// Returns the directories of the store.
     pub(super) fn folder(&self) -> &Arc<StoreFolder> {
         &self.0
     }
@@ -233,13 +229,10 @@ fn is_made(folder: &Path) -> bool {
     Disk::open(folder).is_ok_and(|disk| has(&disk, WORKERS) && has(&disk, audit::FOLDER))
 }
 
-/// The remedy for a path without a store.
 const INIT: &str = "try `swarmletfs init DIR` to make a new store";
 
-/// The remedy for a directory that cannot become a store.
 const NEW_FOLDER: &str = "try a new or empty folder outside of it";
 
-/// Returns the store that contains the directory `path`, if there is one.
 fn enclosing_store(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     // Other folders of workers are too common to tell a store that others use.

@@ -1,4 +1,4 @@
-//! Files in the directory `supervisor` of a store: the notes of whoever supervises the workers.
+//! Files in the directory `supervisor` of a store: the notes of the supervisor of the workers.
 //!
 //! A note is written whole, beside the workers, and then renamed. So a reader sees the old one or
 //! the new one, also after a crash.
@@ -19,7 +19,6 @@ const DEPTH_MAX: usize = 60;
 /// Longest name on Linux, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Where the content of a note goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotePlace {
     /// In place of an existing note.
@@ -46,12 +45,10 @@ pub(super) fn write(
     written
 }
 
-/// A note, as listed.
 #[derive(Debug, Clone)]
 pub struct ListedFile {
     /// Path from the directory of the notes.
     pub path: RelPath,
-    /// Size in bytes.
     pub size: u64,
     pub mtime: Time,
 }
@@ -124,11 +121,10 @@ fn put(
         Some(old) => Box::new(old.chain(content)),
         None => Box::new(content),
     };
-    // Beside the workers, where `doctor` finds what a crash leaves behind.
+    // Beside the workers, where `doctor` finds the leftovers of a crash.
     store.workers.write_temporary(&mut *whole)?.replace(&parent, &name)
 }
 
-/// Checks the path of a note.
 fn parse(path: &[u8]) -> Result<RelPath> {
     let invalid = |reason: &str| Error::invalid(path, "the path of a note", reason);
     let parsed = RelPath::parse(path).map_err(|_| {

@@ -11,31 +11,26 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::TEMPORARY_PREFIX;
 
-/// Returns a new name for a file that is being written.
 pub(super) fn file_name() -> Result<Name> {
     Name::new(format!("{TEMPORARY_PREFIX}tmp-{}", random_hex::<8>()?))
 }
 
-/// Returns a new name for a worker's directory that is being created.
 pub(super) fn worker_name() -> Result<Name> {
     Name::new(format!("{TEMPORARY_PREFIX}new-{}", random_hex::<8>()?))
 }
 
-/// Beginning of the names of directories that are being removed.
 const REMOVED_PREFIX: &str = "gone-";
 
-/// Returns a new name for a directory that is being removed.
 pub(super) fn removed_name() -> Result<Name> {
     Name::new(format!("{TEMPORARY_PREFIX}{REMOVED_PREFIX}{}", random_hex::<8>()?))
 }
 
-/// Returns true if `name` is that of a directory whose removal began.
+/// Returns true if `name` is the name of a directory whose removal began.
 pub(super) fn is_removed_name(name: &Name) -> bool {
     let rest = name.as_bytes().strip_prefix(TEMPORARY_PREFIX.as_bytes());
     rest.is_some_and(|rest| rest.starts_with(REMOVED_PREFIX.as_bytes()))
 }
 
-/// Returns `N` random bytes as hexadecimal digits.
 pub(super) fn random_hex<const N: usize>() -> Result<String> {
     let mut bytes = [0; N];
     match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) {

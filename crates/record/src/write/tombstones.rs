@@ -10,7 +10,6 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, is_temporary};
 use swarmletfs_trace::swarmlet::{TOMBSTONE_MAX, TOMBSTONES, Tombstone};
 
-/// Returns true if a worker of the id `id` was removed.
 pub(super) fn exists(root: &Dir, id: &Name) -> Result<bool> {
     let find = || {
         let path = RelPath::constant(TOMBSTONES).join(&Tombstone::file_name(id)?);
@@ -20,7 +19,7 @@ pub(super) fn exists(root: &Dir, id: &Name) -> Result<bool> {
         }
     };
     match find() {
-        // Such an id is too long for a tombstone, and so was no worker's that was removed.
+        // Such an id is too long for a tombstone, so no worker with this id was removed.
         Err(PathError::InvalidName | PathError::NameTooLong) => Ok(false),
         found => found.during("read", root.path(), TOMBSTONES.as_bytes()),
     }
@@ -50,7 +49,6 @@ pub(super) fn read(root: &Dir, id: &Name) -> PathResult<Option<Tombstone>> {
     Ok(json.and_then(|json| Tombstone::parse(&json)))
 }
 
-/// Opens the directory of the records, and makes it if it is missing.
 pub(super) fn open_folder(root: &Dir) -> PathResult<Dir> {
     let path = RelPath::constant(TOMBSTONES);
     if root.kind(&path)?.is_none() {
@@ -61,7 +59,6 @@ pub(super) fn open_folder(root: &Dir) -> PathResult<Dir> {
     root.enter(&path)
 }
 
-/// Writes the record of the worker `id` into the directory `folder`.
 pub(super) fn write(folder: &Dir, id: &Name, tombstone: &Tombstone) -> Result<AuditPath> {
     let write = || {
         let name = Tombstone::file_name(id)?;

@@ -25,9 +25,7 @@ use swarmletfs_trace::swarmlet::{
     CALLS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
 };
 
-/// The field of metadata.json with the status.
 const STATUS: &str = "status";
-/// The field of metadata.json with the exit code of the worker's process.
 const EXIT_CODE: &str = "exit_code";
 
 /// A worker that is being recorded.
@@ -40,7 +38,7 @@ const EXIT_CODE: &str = "exit_code";
 /// ```
 /// use std::io::Write;
 ///
-/// use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+/// use swarmletfs_record::write::{CallEnd, Finish, NewWorker, Store};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -61,17 +59,14 @@ const EXIT_CODE: &str = "exit_code";
 #[derive(Debug, Clone)]
 pub struct Worker(Arc<WorkerFolder>);
 
-/// The end of a worker.
 #[must_use = "`Worker::finish` writes it"]
 pub struct Finish {
     status: Status,
     result: Option<Box<dyn Read + Send>>,
-    /// Texts and numbers of metadata.json, by their keys.
     fields: MetadataMap,
 }
 
 impl Finish {
-    /// Returns the end of a worker that reports success.
     pub fn completed() -> Finish {
         Finish { status: Status::Completed, result: None, fields: MetadataMap::new() }
     }
@@ -104,7 +99,6 @@ impl Finish {
         self.text("summary", summary.into())
     }
 
-    /// Sets the exit code of the worker's process.
     pub fn exit_code(mut self, code: i64) -> Finish {
         self.fields.insert(EXIT_CODE.into(), code.into());
         self
@@ -125,17 +119,14 @@ impl fmt::Debug for Finish {
 }
 
 impl Worker {
-    /// Opens the worker `id`, which exists.
     pub(super) fn open(store: Arc<StoreFolder>, id: &Name) -> Result<Worker> {
         Ok(Worker(Arc::new(WorkerFolder::open(store, id)?)))
     }
 
-    /// Returns the id of the worker.
     pub fn id(&self) -> &Name {
         self.0.id()
     }
 
-    /// Returns the worker's directory.
     pub fn folder(&self) -> &Dir {
         self.0.folder()
     }
@@ -179,8 +170,8 @@ impl Worker {
         self.0.store().update_index(self.id(), IfMissing::Leave);
     }
 
-    /// Keeps what metadata.json says of the worker where the worker cannot write it. From now on,
-    /// its own metadata.json only makes claims.
+    /// Copies the facts of metadata.json to a place that the worker cannot write. From now on, its
+    /// own metadata.json only makes claims.
     ///
     /// # Errors
     ///
@@ -189,11 +180,6 @@ impl Worker {
         registry::register(&self.0.store().root, self.id(), self.folder())
     }
 
-    /// Returns the record of the worker in the registry, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read.
     pub fn registry_record(&self) -> Result<Option<RegistryRecord>> {
         registry::find(&self.0.store().root, self.id(), self.folder())
     }
@@ -308,8 +294,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The path leads elsewhere or is that of a file with a meaning of its own, or the store cannot
-    /// be written.
+    /// The path leads elsewhere or to a file with a meaning of its own, or the store cannot be
+    /// written.
     pub fn put(&self, path: impl AsRef<[u8]>, content: &mut dyn Read) -> Result<u64> {
         let path = path.as_ref();
         let mut content = HashingReader::new(content);
@@ -373,7 +359,6 @@ impl Worker {
         }
     }
 
-    /// Writes the notes of the supervisor into metadata.json.
     fn write_notes(&self, notes: Option<&str>, paths: &mut Vec<AuditPath>) -> Result<()> {
         let folder = self.0.folder();
         let _lock = folder.lock().during("lock", folder.path(), b"")?;
@@ -401,11 +386,6 @@ impl Worker {
         }
     }
 
-    /// Returns true if the end of the worker is recorded.
-    ///
-    /// # Errors
-    ///
-    /// The metadata cannot be read.
     pub fn has_finished(&self) -> Result<bool> {
         let fields = registry::metadata(&self.0.store().root, self.id(), self.folder())?;
         Ok(metadata::must_be_unfinished(&fields, self.id()).is_err())
@@ -515,8 +495,8 @@ impl Worker {
     }
 }
 
-/// Returns the fields of metadata.json that say when a worker ended, which is `now`, and how long
-/// it took since the start in `fields`.
+/// Returns the fields of metadata.json for the end of a worker: the time `now`, and the duration
+/// since the start in `fields`.
 fn times(fields: &MetadataMap, now: Timestamp) -> MetadataMap {
     let mut times = MetadataMap::new();
     times.insert("finished_at".into(), metadata::time(now).into());

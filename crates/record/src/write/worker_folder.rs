@@ -13,7 +13,6 @@ use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::store::{Kind, is_temporary};
 use swarmletfs_trace::swarmlet::{CALLS, METADATA};
 
-/// An opened worker, shared by its calls.
 #[derive(Debug)]
 pub(super) struct WorkerFolder {
     store: Arc<StoreFolder>,
@@ -22,7 +21,6 @@ pub(super) struct WorkerFolder {
 }
 
 impl WorkerFolder {
-    /// Opens the worker `id`, which exists.
     pub(super) fn open(store: Arc<StoreFolder>, id: &Name) -> Result<WorkerFolder> {
         let is_worker = |folder: &Dir| -> Result<bool, PathError> {
             Ok(folder.kind(&RelPath::constant(METADATA))?.is_some()
@@ -39,7 +37,7 @@ impl WorkerFolder {
         };
         match opened {
             Ok(Some(folder)) => Ok(WorkerFolder { store, folder, id: id.clone() }),
-            // The answer for a link is that for an absent worker.
+            // A link gets the same error as an absent worker.
             Ok(None) | Err(PathError::NotFound | PathError::NotADirectory | PathError::Escape) => {
                 let store = printable(store.root.path().as_os_str().as_encoded_bytes());
                 Err(Error::NoWorker { worker: id.display(), store })
@@ -48,17 +46,14 @@ impl WorkerFolder {
         }
     }
 
-    /// Returns the id of the worker.
     pub(super) fn id(&self) -> &Name {
         &self.id
     }
 
-    /// Returns the worker's directory.
     pub(super) fn folder(&self) -> &Dir {
         &self.folder
     }
 
-    /// Returns the store of the worker.
     pub(super) fn store(&self) -> &StoreFolder {
         &self.store
     }
@@ -81,7 +76,6 @@ impl WorkerFolder {
         self.append_and(name, lines, |file| self.folder.sync_file(file))
     }
 
-    /// Appends whole lines to the file `name` in the worker's directory.
     pub(super) fn append_without_sync(&self, _lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
         self.append_and(name, lines, |_| Ok(()))
     }

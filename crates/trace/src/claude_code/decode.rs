@@ -18,7 +18,6 @@ use super::schema::{
 use super::texts::{self, Notification, TypedCommand, Writer};
 use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
-/// Maximum length of a title, in bytes.
 const TITLE_MAX: usize = 300;
 /// The arguments that hold the path of a file that a call reads or changes.
 const FILE_ARGUMENTS: [&str; 2] = ["file_path", "notebook_path"];
@@ -60,7 +59,6 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
     decode(record.text, |line| add_line(index, record, line))
 }
 
-/// Decodes the turns of a line.
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
     decode(record.text, |line| {
         if let Some(turn) = line_turn(line) {
@@ -142,7 +140,7 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
     }
 }
 
-/// Returns true if the line repeats an earlier one. Its program writes some lines twice.
+/// Returns true if the line repeats an earlier one. The program writes some lines twice.
 fn is_repeated(
     index: &mut IndexBuilder<'_>,
     line: &TranscriptLine<'_>,
@@ -176,7 +174,7 @@ fn conversation_of_line(index: &mut IndexBuilder<'_>, line: &TranscriptLine<'_>)
     Some(conversation)
 }
 
-/// Notes that the result of a call started, continued or stopped work in the background.
+/// Records that the result of a call started, continued or stopped work in the background.
 fn note_work(index: &mut IndexBuilder<'_>, conversation: usize, result: &ToolUseResult<'_>) {
     set_reported_status(index, result.agent_id.as_str(), result.status.as_str());
     // The work of this subagent begins, or goes on.
@@ -188,7 +186,6 @@ fn note_work(index: &mut IndexBuilder<'_>, conversation: usize, result: &ToolUse
     }
 }
 
-/// Notes the ends of subagents that a message of the program reports.
 fn note_ends(index: &mut IndexBuilder<'_>, text: &str) {
     for report in Notification::parse_all(text) {
         set_reported_status(index, report.task, report.status);
@@ -199,7 +196,7 @@ fn note_ends(index: &mut IndexBuilder<'_>, text: &str) {
     }
 }
 
-/// Returns the end of a subagent in a report, or `None` if its own record says how it ended.
+/// Returns the end of a subagent in a report, or `None` if the subagent's own record states it.
 pub(super) fn reported_end(report: &Notification<'_>) -> Option<ReportedEnd> {
     let status = match end_outcome(report.status, None)? {
         Outcome::Failed => Status::Failed,
@@ -211,7 +208,7 @@ pub(super) fn reported_end(report: &Notification<'_>) -> Option<ReportedEnd> {
     Some(ReportedEnd { status, word, message })
 }
 
-/// Sets the final status of a subagent inside of the transcript, as reported to its parent.
+/// Sets the final status of a subagent inside the transcript, as reported to its parent.
 fn set_reported_status(index: &mut IndexBuilder<'_>, agent: &str, status: &str) {
     if agent.is_empty() || status.is_empty() {
         return;
@@ -245,7 +242,6 @@ fn count_tokens(index: &mut IndexBuilder<'_>, conversation: usize, message: &Lin
     index.count_tokens(conversation, message.id.as_str(), message.model.as_str(), tokens);
 }
 
-/// Returns the turn of a line's message.
 fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a> {
     let (content, blocks) = (&message.message.content, message.message.content.blocks());
     let thinking: Vec<&str> =
@@ -304,7 +300,6 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
     turn
 }
 
-/// Returns the meaning of a user's message with the given text.
 fn message_event(line: &TranscriptLine<'_>, text: &str) -> TurnEvent {
     if line.is_meta.is_set() {
         TurnEvent::ProgramText
@@ -319,7 +314,6 @@ fn message_event(line: &TranscriptLine<'_>, text: &str) -> TurnEvent {
     }
 }
 
-/// Reads the result of a call.
 fn result_part<'a>(
     block: &'a ContentBlock<'_>,
     permission: Permission,
@@ -338,7 +332,7 @@ fn result_part<'a>(
         Permission::Given => false,
         Permission::Unclear | Permission::Unknown => failed && texts::is_refusal(&text),
     };
-    // A call that was stopped has the text of one that was refused, and may have done its work.
+    // A stopped call has the same text as a refused call, and may have done its work.
     let is_unclear = permission == Permission::Unclear || texts::is_cut_off(&text);
     let is_cut_off = failed && !is_refusal && is_unclear;
     let outcome = match failed {
@@ -368,7 +362,7 @@ fn result_part<'a>(
     }
 }
 
-/// Returns the end of work in the background that the result of a look at it states.
+/// Returns the end of background work, if the result of a call that looked at the work states it.
 fn looked_at_end<'a>(details: &'a ToolUseResult<'_>) -> Option<ResultPart<'a>> {
     let (id, status, exit_code, output) = details.watched_work()?;
     Some(ResultPart {
@@ -379,7 +373,6 @@ fn looked_at_end<'a>(details: &'a ToolUseResult<'_>) -> Option<ResultPart<'a>> {
     })
 }
 
-/// Returns the ends of work in the background that a message of the program reports.
 fn reports(text: &str) -> Vec<ResultPart<'static>> {
     let report = |report: Notification<'_>| {
         let exit_code = report.exit_code();
@@ -430,7 +423,7 @@ pub(super) fn accessed_file(arguments: &Value) -> Option<FileAccess> {
     })
 }
 
-/// Returns the file that the details of a result name, if they tell how it was changed.
+/// Returns the file that the details of a result name, if they state how it was changed.
 fn changed_file(result: &ToolUseResult<'_>) -> Option<FileAccess> {
     let path = result.file_path.non_empty()?;
     if result.kind.as_str() == "create" {
@@ -445,7 +438,7 @@ fn changed_file(result: &ToolUseResult<'_>) -> Option<FileAccess> {
     (!lines.is_empty()).then_some(FileAccess { path, kind: AccessKind::Edited, added, removed })
 }
 
-/// Counts a queued text if the program wrote it.
+/// Returns the counts for a queued text if the program wrote it.
 fn program_text(text: &str) -> Option<ProgramTexts> {
     let mut counts = ProgramTexts::default();
     if is_command(text) {

@@ -8,7 +8,6 @@ use super::schema::{Message, decode};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, RecordedHunk, TextReplacement};
 
-/// The arguments of a call that changes a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct EditArguments<'a> {
@@ -33,7 +32,6 @@ struct EditArguments<'a> {
     edit_mode: MaybeStr<'a>,
 }
 
-/// One of several replacements of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct EditStep<'a> {
@@ -44,7 +42,6 @@ struct EditStep<'a> {
     replace_all: MaybeBool,
 }
 
-/// A line with a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct EditResultLine<'a> {
@@ -56,7 +53,6 @@ struct EditResultLine<'a> {
     details: MaybeObject<EditResult<'a>>,
 }
 
-/// Details of the result of a call that changed a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct EditResult<'a> {
@@ -85,7 +81,6 @@ struct EditResult<'a> {
     patch: MaybeList<MaybeObject<PatchLines<'a>>>,
 }
 
-/// A hunk of a recorded diff.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PatchLines<'a> {
@@ -119,8 +114,8 @@ pub(super) fn read_edit(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<
     edit.ok_or(Error::Stale)
 }
 
-/// Returns the details of the line's result. Those of a progress report, or of a line with several
-/// results, belong to no single call.
+/// Returns the details of the line's only result. The details of a progress report, or of a line
+/// with several results, belong to no single call.
 fn own_details(line: EditResultLine<'_>) -> Option<EditResult<'_>> {
     let message = line.message.0.filter(|_| line.kind.as_str() == "user")?;
     let blocks = message.content.blocks();
@@ -128,7 +123,6 @@ fn own_details(line: EditResultLine<'_>) -> Option<EditResult<'_>> {
     line.details.0.filter(|_| results == 1)
 }
 
-/// Returns the change that the arguments of a call and the details of its result describe.
 fn file_edit(arguments: &EditArguments<'_>, details: &EditResult<'_>) -> FileEdit {
     let path = [&details.file_path, &arguments.file_path, &arguments.notebook_path]
         .into_iter()
@@ -145,7 +139,7 @@ fn file_edit(arguments: &EditArguments<'_>, details: &EditResult<'_>) -> FileEdi
     if arguments.new_source.0.is_some() || arguments.notebook_path.0.is_some() {
         return notebook_edit(arguments, details, edit);
     }
-    // The details hold what was done; the arguments hold what the assistant asked for.
+    // The details hold the actual change; the arguments hold the requested one.
     let content = details.content.0.as_ref().or(arguments.content.0.as_ref());
     if let Some(content) = content {
         let created = details.kind.as_str() == "create";
@@ -211,8 +205,8 @@ fn replacement(old: &str, new: &str, all: MaybeBool) -> TextReplacement {
     }
 }
 
-/// Returns true if the recorded diff of a removal of `old` has one line less than `old` accounts
-/// for.
+/// Returns true if the recorded diff of a removal of `old` removes more lines than `old` has line
+/// feeds.
 fn removes_line_end(old: &str, hunks: &[RecordedHunk]) -> bool {
     let lines = |sign: char| {
         let all = hunks.iter().flat_map(|hunk| &hunk.lines);

@@ -13,9 +13,7 @@ use swarmletfs_base::model::SkipReason;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store};
 
-/// The directory of projects, in the program's own directory.
 const PROJECTS: &str = "projects";
-/// The directory of subagents' transcripts, in a session's directory.
 const SUBAGENTS: &str = "subagents";
 /// The directory of workflows, in [`SUBAGENTS`]. Each workflow is a directory of transcripts.
 const WORKFLOWS: &str = "workflows";
@@ -27,7 +25,6 @@ const AGENT_PREFIX: &[u8] = b"agent-";
 const KNOWN_LINE_TYPES: [&str; 6] =
     ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
 
-/// Parses the path of a worker: a transcript, or a name beneath one.
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let names: Vec<Name> = path.names().collect();
     let at = names.iter().position(is_transcript)?;
@@ -61,12 +58,12 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     })
 }
 
-/// Returns true if the worker is a session, not a subagent.
 pub(super) fn is_session(location: &TranscriptLocation) -> bool {
     location.holds != Holds::One && location.agent.is_none()
 }
 
-/// Returns the path of the transcript of the session that started a subagent, or of its `agent`.
+/// Returns the path of the transcript that started a subagent: the transcript of the subagent
+/// `agent`, or else of the session.
 pub(super) fn starter(location: &TranscriptLocation, agent: Option<&str>) -> Option<RelPath> {
     let session = location.session.as_ref().filter(|_| location.holds == Holds::One)?;
     let transcript = |name: Name| Name::new([name.as_bytes(), TRANSCRIPT_SUFFIX].concat()).ok();
@@ -90,7 +87,6 @@ pub(super) fn spilled_result(
     Some(RelPath::from(session).join(&Name::new(RESULTS).ok()?).join(&file))
 }
 
-/// Returns the path of a subagent's metadata file, from the project's directory.
 fn agent_metadata(transcript: &RelPath, stem: &Name) -> Option<RelPath> {
     let file = Name::new([stem.as_bytes(), b".meta.json"].concat()).ok()?;
     Some(transcript.parent().join(&file))
@@ -225,7 +221,6 @@ pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
                 && is_transcript_head(probe.long_head()))
 }
 
-/// Returns true if the store may have a transcript at `path`.
 fn is_where_sessions_lie(path: &RelPath) -> bool {
     let Some(location) = locate(path) else { return false };
     let folders: Vec<Name> = location.folder.names().collect();

@@ -17,7 +17,6 @@ use swarmletfs_base::model::Outcome;
 /// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
 
-/// The lowest status of an HTTP answer that is an error.
 const HTTP_ERROR_MIN: i64 = 400;
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
@@ -67,7 +66,6 @@ pub(super) struct TranscriptLine<'a> {
     /// True if a call ran although its result was refused.
     #[serde(rename = "toolDenialAfterRun")]
     pub(super) is_denied_after_run: MaybeBool,
-    /// The decision on the permission of the call of a result.
     #[serde(borrow, rename = "permissionDecision")]
     pub(super) permission: MaybeObject<PermissionDecision<'a>>,
     /// The origin of a user's message that no person wrote.
@@ -79,7 +77,6 @@ pub(super) struct TranscriptLine<'a> {
     /// The queued message.
     #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
-    /// True if a call was refused before it ran.
     #[serde(rename = "toolDenialBeforeRun")]
     pub(super) is_denied_before_run: MaybeBool,
     /// `system` for a message that the program wrote.
@@ -91,7 +88,7 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
 }
 
-/// Something that the program gave to the assistant beside the messages.
+/// Data that the program gave to the assistant beside the messages.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Attachment<'a> {
@@ -101,18 +98,15 @@ pub(super) struct Attachment<'a> {
     prompt: MaybeStr<'a>,
 }
 
-/// The permission of a call to run, by the record of its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
     Unknown,
     /// The call was refused or stopped, and may have begun.
     Unclear,
     Given,
-    /// The call never ran.
     Refused,
 }
 
-/// The decision on the permission of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PermissionDecision<'a> {
@@ -121,7 +115,6 @@ pub(super) struct PermissionDecision<'a> {
     pub(super) decision: MaybeStr<'a>,
 }
 
-/// The origin of a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Origin<'a> {
@@ -154,7 +147,6 @@ pub(super) struct AgentLine<'a> {
     pub(super) message: MaybeObject<Message<'a>>,
 }
 
-/// A message of a user or an assistant.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Message<'a> {
@@ -167,7 +159,6 @@ pub(super) struct Message<'a> {
     pub(super) usage: MaybeObject<TokenUsage>,
 }
 
-/// Token counts, as stated by the source.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct TokenUsage {
@@ -188,10 +179,8 @@ pub(super) struct ToolUseResult<'a> {
     /// `create` if a call wrote a file that did not exist.
     #[serde(borrow, rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    /// The changed file.
     #[serde(borrow, rename = "filePath")]
     pub(super) file_path: MaybeStr<'a>,
-    /// The content of a written file.
     #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
     #[serde(borrow, rename = "structuredPatch")]
@@ -224,7 +213,6 @@ pub(super) struct ToolUseResult<'a> {
     stdout: MaybeStr<'a>,
     #[serde(borrow)]
     stderr: MaybeStr<'a>,
-    /// The work in the background that a call looked at.
     #[serde(borrow)]
     task: MaybeObject<WatchedTask<'a>>,
     /// The ID of the task that a call stopped.
@@ -235,7 +223,6 @@ pub(super) struct ToolUseResult<'a> {
     stopped_shell: MaybeStr<'a>,
 }
 
-/// Work in the background, as a look at it shows it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WatchedTask<'a> {
@@ -278,13 +265,11 @@ impl ToolUseResult<'_> {
         Some((id, self.status.as_str(), self.exit_code.as_i64(), output))
     }
 
-    /// Returns the ID of the task that the call stopped.
     pub(super) fn stopped_task(&self) -> Option<&str> {
         let ids = [self.stopped_task.as_str(), self.stopped_shell.as_str()];
         ids.into_iter().find(|id| !id.is_empty())
     }
 
-    /// Returns the exit code of the call itself.
     pub(super) fn own_exit_code(&self) -> Option<i64> {
         self.exit_code.as_i64().filter(|_| self.watched_work().is_none())
     }
@@ -315,7 +300,6 @@ pub(super) struct PatchHunk<'a> {
     pub(super) lines: MaybeList<MaybeStr<'a>>,
 }
 
-/// A text or a list of blocks.
 #[derive(Debug, Default)]
 pub(super) enum MessageContent<'a> {
     #[default]
@@ -324,7 +308,6 @@ pub(super) enum MessageContent<'a> {
     Blocks(Vec<ContentBlock<'a>>),
 }
 
-/// A part of a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContentBlock<'a> {
@@ -349,7 +332,6 @@ pub(super) struct ContentBlock<'a> {
     pub(super) source: MaybeObject<Media<'a>>,
 }
 
-/// The source of an image or a document.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Media<'a> {
@@ -386,11 +368,9 @@ pub(super) fn decode(text: &str, on_line: impl FnOnce(&TranscriptLine<'_>)) -> b
     }
 }
 
-/// A message with its time and speaker.
 pub(super) struct LineMessage<'a> {
     /// `user` or `assistant`.
     pub(super) kind: &'a str,
-    /// Time in milliseconds since 1970.
     pub(super) at_ms: Option<i64>,
     pub(super) message: &'a Message<'a>,
     /// The subagent that this progress report is about, if the line is one.
@@ -398,7 +378,6 @@ pub(super) struct LineMessage<'a> {
 }
 
 impl TranscriptLine<'_> {
-    /// Returns whether the call of the line's result was allowed to run.
     pub(super) fn permission_to_run(&self) -> Permission {
         let permission = self.permission.0.as_ref().map(|permission| permission.decision.as_str());
         match (permission, self.denial.as_str()) {
@@ -432,7 +411,6 @@ impl TranscriptLine<'_> {
         Notification::parse_all(text).next().map(|_| text)
     }
 
-    /// Returns the message, if the line holds one.
     pub(super) fn line_message(&self) -> Option<LineMessage<'_>> {
         let at_ms = parse_millis(self.timestamp.as_str());
         let is_message = |kind: &str| matches!(kind, "user" | "assistant");
@@ -459,7 +437,6 @@ impl TranscriptLine<'_> {
 }
 
 impl Message<'_> {
-    /// Returns true if no model wrote the message.
     pub(super) fn is_synthetic(&self) -> bool {
         self.model.as_str() == SYNTHETIC_MODEL
     }

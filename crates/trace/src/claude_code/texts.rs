@@ -1,5 +1,5 @@
 //! The texts by which the program itself speaks in the name of a user or a tool. They are data:
-//! where a record has a flag that says the same, the flag counts.
+//! where a record has a flag with the same meaning, the flag counts.
 
 /// Beginnings of the result of a call that never ran: a rule, a hook or the classifier of the
 /// automatic mode forbade it, nobody could be asked, or a parallel call failed.
@@ -17,13 +17,11 @@ const NOT_RUN: [&str; 12] = [
     "File is in a directory that is denied by your permission settings",
     "Blocked: ",
 ];
-/// A tag that the program puts around a result.
 const TOOL_USE_ERROR_TAG: &str = "<tool_use_error>";
 /// The beginning of the result of a call that the user refused, or cut off while it ran.
 const REFUSED: &str = "The user doesn't want to";
-/// The text between the program's part of such a result and what the user said while refusing.
+/// The text before the words of the user in such a result.
 const REFUSAL_WORDS_START: &str = "the user said:\n";
-/// The beginning of the message that records an interruption by the user.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
 /// Beginnings of a line in the result of a call whose work goes on in the background. The ID of
@@ -35,7 +33,7 @@ const STARTED: [&str; 3] = [
 ];
 /// The text before the ID of a command that was moved to the background.
 const MOVED: &str = "was moved to the background (ID: ";
-/// Number of bytes at the end of a result in which these are searched.
+/// Number of bytes at the end of a result that are searched for the start of such work.
 const STARTED_MAX: usize = 4_096;
 
 /// Tags of texts that the program writes in the user's name.
@@ -120,18 +118,14 @@ const LOCAL_COMMANDS: [&str; 50] = [
     "vim",
 ];
 
-/// The author of a part of a text in the user's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writer {
     /// A command of the program or its shell, which the user typed.
     Command,
-    /// The output of a command or a hook.
     Output,
-    /// The program.
     Reminder,
 }
 
-/// Returns true if a failed result states that the call never ran.
 pub(super) fn is_refusal(text: &str) -> bool {
     let text = text.strip_prefix(TOOL_USE_ERROR_TAG).unwrap_or(text);
     NOT_RUN.iter().any(|prefix| text.starts_with(prefix)) || refusal_words(text).is_some()
@@ -142,19 +136,17 @@ pub(super) fn is_cut_off(text: &str) -> bool {
     text.starts_with(REFUSED) || is_interruption(text)
 }
 
-/// Returns what the user said while refusing a call, in the text of its result.
+/// Returns the words of the user who refused a call, from the text of its result.
 pub(super) fn refusal_words(result: &str) -> Option<&str> {
     let (_, words) = result.strip_prefix(REFUSED)?.split_once(REFUSAL_WORDS_START)?;
     Some(words).filter(|words| !words.trim().is_empty())
 }
 
-/// Returns true if a message records an interruption by the user.
 pub(super) fn is_interruption(text: &str) -> bool {
     text.starts_with(INTERRUPTED)
 }
 
-/// Returns the ID of the work that goes on in the background, if a result says so; empty if it
-/// does not name one.
+/// Returns the ID of the background work that a result announces; empty if the result names none.
 pub(super) fn started_work(result: &str) -> Option<&str> {
     let from = result.ceil_char_boundary(result.len().saturating_sub(STARTED_MAX));
     result.get(from..)?.lines().find_map(|line| {
@@ -190,7 +182,6 @@ pub(super) fn user_part(text: &str, mut on_part: impl FnMut(Writer)) -> &str {
     }
 }
 
-/// Returns the known tag with which a text begins.
 fn leading_tag(text: &str) -> Option<(&'static str, Writer)> {
     let rest = text.strip_prefix('<')?;
     PROGRAM_TAGS.into_iter().find(|(tag, _)| {
@@ -207,7 +198,6 @@ pub(super) struct TypedCommand<'a> {
 }
 
 impl<'a> TypedCommand<'a> {
-    /// Parses the markup of a command.
     pub(super) fn parse(text: &'a str) -> Option<TypedCommand<'a>> {
         let text = text.trim();
         let is_prompt = text.starts_with("<command-message>");
@@ -230,12 +220,10 @@ impl<'a> TypedCommand<'a> {
         self.arguments.is_empty()
     }
 
-    /// Returns true if the command records that the user left.
     pub(super) fn is_farewell(&self) -> bool {
         matches!(self.name, "exit" | "quit" | "clear")
     }
 
-    /// Returns what the user typed.
     pub(super) fn typed(&self) -> String {
         format!("/{} {}", self.name, self.arguments).trim_end().to_owned()
     }
@@ -243,25 +231,22 @@ impl<'a> TypedCommand<'a> {
 
 /// A report of the program on work in the background.
 pub(super) struct Notification<'a> {
-    /// The ID of the work.
     pub(super) task: &'a str,
     /// The ID of the call that started it; empty if the report names none.
     pub(super) call: &'a str,
     pub(super) status: &'a str,
     pub(super) summary: &'a str,
-    /// The result of the work.
     result: &'a str,
-    /// The failures inside of the work.
+    /// The failures inside the work.
     pub(super) failures: &'a str,
-    /// The file that holds the output of the work.
     output: &'a str,
 }
 
-/// The tag of a report.
 const NOTIFICATION: &str = "<task-notification>";
 
 impl<'a> Notification<'a> {
-    /// Parses the reports in a text that begins with one. Those that are no end have no status.
+    /// Parses the reports in a text that begins with one. A report that announces no end has no
+    /// status.
     pub(super) fn parse_all(text: &'a str) -> impl Iterator<Item = Notification<'a>> {
         let text = text.trim_start();
         let parts = text.split(NOTIFICATION).skip(1);
@@ -279,7 +264,6 @@ impl<'a> Notification<'a> {
         })
     }
 
-    /// Returns the report without its markup.
     pub(super) fn text(&self) -> String {
         let output = Some(self.output).filter(|path| !path.is_empty());
         let output = output.map(|path| format!("The output is in {path}"));
@@ -287,7 +271,6 @@ impl<'a> Notification<'a> {
         texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the exit code that the summary states.
     pub(super) fn exit_code(&self) -> Option<i64> {
         // The description of the work comes before it, and may hold anything.
         let starts =
@@ -298,7 +281,6 @@ impl<'a> Notification<'a> {
     }
 }
 
-/// Parses the number with which a text begins.
 pub(super) fn leading_number(text: &str) -> Option<i64> {
     text.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok()
 }

@@ -20,9 +20,7 @@ use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
 /// Maximum length of the name of a model or a status word, in bytes.
 const WORD_MAX: usize = 300;
-/// The conversation of the rollout.
 const MAIN: usize = 0;
-/// The tools that run a script, or wait for one.
 const SCRIPT_TOOLS: [&str; 2] = [SCRIPT_TOOL, "wait"];
 /// The tools that look at work that an earlier call started, with the argument that names it.
 const POLLING_TOOLS: [(&str, &str); 2] = [("wait", "cell_id="), ("write_stdin", "session_id=")];
@@ -37,7 +35,6 @@ mod tag {
     pub(super) const OWN_CALL: u8 = 1;
     /// A record copied from the session of which this one is a fork.
     pub(super) const COPIED: u8 = 2;
-    /// The output of a script.
     pub(super) const SCRIPT: u8 = 3;
     /// The output of a call that looks at a script.
     pub(super) const POLLED_SCRIPT: u8 = 4;
@@ -69,7 +66,7 @@ const ABORTED_PREFIX: &str = "<turn_aborted>";
 /// The beginning of a message by which another agent gives a task.
 const TASK_PREFIX: &str = "Message Type: NEW_TASK";
 
-/// Events that repeat what other records hold, or hold nothing to show.
+/// Events that repeat other records, or hold nothing to show.
 const IGNORED_EVENTS: [&str; 34] = [
     "user_message",
     "agent_message",
@@ -108,7 +105,6 @@ const IGNORED_EVENTS: [&str; 34] = [
 ];
 /// The event at the end of a search. The call is an item.
 const SEARCH_END: &str = "web_search_end";
-/// Items that hold nothing to show.
 const IGNORED_ITEMS: [&str; 5] = [
     "additional_tools",
     "compaction",
@@ -122,7 +118,6 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
     decode(record.text, |line, payload| add_line(index, record.span, line, payload))
 }
 
-/// Decodes the turns of a line.
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
     decode(record.text, |line, payload| {
         let turns = turns(record.span, line, payload);
@@ -132,7 +127,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
     });
 }
 
-/// Returns the turns that a line holds. The tag of `span` tells its meaning.
+/// Returns the turns that a line holds. The tag of `span` decides its meaning.
 fn turns<'a>(span: Span, line: &'a Line<'_>, payload: &'a Payload<'_>) -> Vec<Turn<'a>> {
     let at_ms = parse_millis(line.timestamp.as_str());
     let turns = match line.record_kind(payload) {
@@ -153,7 +148,8 @@ fn turns<'a>(span: Span, line: &'a Line<'_>, payload: &'a Payload<'_>) -> Vec<Tu
     }
 }
 
-/// Returns a turn of another session as it is shown in its copy: its calls are the other's.
+/// Returns a turn of another session as its copy shows it: without results, calls and request,
+/// which belong to the other session.
 fn copied_turn(turn: Turn<'_>) -> Turn<'_> {
     let (results, calls, request, event) = Default::default();
     let turn = Turn { results, calls, request, event, ..turn };
@@ -191,7 +187,7 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
             if turns.is_empty() && !is_known_item(kind) {
                 index.count_unknown_type(kind);
             }
-            // What the arguments of a call ask for was not done.
+            // The call did not make the changes that its arguments request.
             let results = turns.iter().flat_map(|turn| &turn.results);
             results.filter(|result| result.hint.is_some()).for_each(|result| {
                 index.set_files(MAIN, &result.call, Vec::new());
@@ -213,8 +209,8 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
     }
 }
 
-/// Notes what a script that ran to its end did. Its operations are calls of their own; where they
-/// are not recorded, nobody knows how they ended.
+/// Updates the call of a script that ran to its end. If its operations are recorded as calls of
+/// their own, they hold the changed files. Otherwise their outcome is unknown.
 fn note_operations(index: &mut IndexBuilder<'_>, result: &ResultPart<'_>) {
     let Some((script, after)) = index.call_and_later(MAIN, &result.call) else { return };
     if after.iter().any(|call| Operation::is_own_id(&call.id)) {
@@ -228,7 +224,8 @@ fn note_operations(index: &mut IndexBuilder<'_>, result: &ResultPart<'_>) {
     }
 }
 
-/// Notes that the work ended that the call `id` looked at. `argument` is the one that names it.
+/// Records the end of the work that the call `id` looked at. `argument` is the name of the argument
+/// that identifies the work.
 fn end_work(index: &mut IndexBuilder<'_>, id: &str, argument: &str) {
     let call = index.call_and_later(MAIN, id).map(|(call, _)| call);
     let input = call.and_then(|call| call.input.as_deref()).unwrap_or_default();
@@ -245,7 +242,7 @@ fn add_turns(index: &mut IndexBuilder<'_>, span: Span, turns: &[Turn<'_>]) {
     }
 }
 
-/// Notes the time of a record. The oldest versions state only the time of the beginning.
+/// Updates the times of the conversation. The oldest versions state only the time of the beginning.
 fn note_time(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, is_last: bool) {
     if let Some(conversation) = index.conversation(MAIN) {
         conversation.first_ms = conversation.first_ms.or(at_ms);
@@ -255,7 +252,7 @@ fn note_time(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, is_last: bool) {
     }
 }
 
-/// Sets the facts of the session. A fork holds the facts of its original, too; they come later.
+/// Sets the facts of the session. A fork also holds the facts of its original, which come later.
 fn add_session(index: &mut IndexBuilder<'_>, meta: &Payload<'_>) {
     let facts = &mut index.index.facts;
     let id = meta.id.as_str();
@@ -288,7 +285,6 @@ fn add_session(index: &mut IndexBuilder<'_>, meta: &Payload<'_>) {
     index.set_title(TitleSource::Summary, Some(nickname).filter(|name| !name.is_empty()));
 }
 
-/// Sets the settings of a turn.
 fn add_context(index: &mut IndexBuilder<'_>, context: &Payload<'_>) {
     IndexBuilder::set_fact(&mut index.index.facts.cwd, context.cwd.as_str());
     if let (Some(model), Some(conversation)) = (context.model.non_empty(), index.conversation(MAIN))
@@ -327,7 +323,6 @@ fn add_event(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &
     }
 }
 
-/// Sets the status at the end of a turn.
 fn end_turn(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &Payload<'_>) {
     let Some(conversation) = index.conversation(MAIN) else { return };
     let has_failed = matches!(conversation.ending, Ending::ApiError(_));
@@ -387,7 +382,7 @@ fn add_operation(
     }
 }
 
-/// Returns the counts of tokens. The source counts cached ones as input, too.
+/// Converts the counts of tokens. The source also counts cached tokens as input.
 fn tokens(usage: RolloutTokens) -> Tokens {
     let number = |number: MaybeU64| number.0.unwrap_or_default();
     let (cache_read, cache_creation) =
@@ -408,7 +403,6 @@ fn is_known_item(kind: &str) -> bool {
     IGNORED_ITEMS.contains(&kind) || kind == "reasoning" || kind == "message"
 }
 
-/// Returns the turns of an event.
 fn event_turns<'a>(span: Span, at_ms: Option<i64>, event: &'a Payload<'_>) -> Vec<Turn<'a>> {
     let answer = |text: &'a str, event| {
         let (role, is_synthetic) = (Role::Assistant, event == TurnEvent::ApiError);
@@ -431,7 +425,6 @@ fn event_turns<'a>(span: Span, at_ms: Option<i64>, event: &'a Payload<'_>) -> Ve
     }
 }
 
-/// Returns the turns of an item.
 fn item_turns<'a>(span: Span, at_ms: Option<i64>, item: &'a Payload<'_>) -> Vec<Turn<'a>> {
     let by_assistant = Turn { role: Role::Assistant, at_ms, ..Turn::default() };
     match item.kind.as_str() {
@@ -484,7 +477,6 @@ fn item_turns<'a>(span: Span, at_ms: Option<i64>, item: &'a Payload<'_>) -> Vec<
     }
 }
 
-/// Returns the turn of a message.
 fn message_turn<'a>(at_ms: Option<i64>, item: &'a Payload<'_>) -> Turn<'a> {
     let text = message_text(&item.content);
     match item.role.as_str() {
@@ -497,7 +489,6 @@ fn message_turn<'a>(at_ms: Option<i64>, item: &'a Payload<'_>) -> Turn<'a> {
     }
 }
 
-/// Returns the turn of a message in the user's name.
 fn user_turn<'a>(at_ms: Option<i64>, content: &'a Content<'_>, text: Cow<'a, str>) -> Turn<'a> {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
     let mut turn = Turn { at_ms, ..Turn::default() };
@@ -535,7 +526,7 @@ fn message_text<'a>(content: &'a Content<'_>) -> Cow<'a, str> {
     Cow::Owned(texts.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the texts that the user wrote. Counts those of the program in `left_out`.
+/// Returns the texts that the user wrote. Counts the texts of the program in `left_out`.
 fn request_text<'a>(content: &'a Content<'_>, left_out: &mut ProgramTexts) -> Cow<'a, str> {
     let is_program_text =
         |text: &str| PROGRAM_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
@@ -553,7 +544,6 @@ fn request_text<'a>(content: &'a Content<'_>, left_out: &mut ProgramTexts) -> Co
     }
 }
 
-/// Returns the call that an item makes.
 fn call_part<'a>(span: Span, item: &'a Payload<'_>) -> CallPart<'a> {
     let id = call_id(span, [item.call_id.as_str(), item.id.as_str()]);
     let (name, namespace) = (item.name.as_str(), item.namespace.as_str());
@@ -592,7 +582,6 @@ fn call_id<'a>(span: Span, ids: [&'a str; 2]) -> Cow<'a, str> {
     id.map_or_else(|| format!("line-{}", span.offset).into(), Cow::Borrowed)
 }
 
-/// Returns the result that an output item holds.
 fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
     let is_script = matches!(span.part, tag::SCRIPT | tag::POLLED_SCRIPT);
     let read = read_output(item.output.text(""), is_script);
@@ -617,7 +606,6 @@ fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
     }
 }
 
-/// Returns the files that a call reads or changes.
 pub(super) fn accessed_files(tool: &str, arguments: &Value) -> Vec<FileAccess> {
     if let Some(changes) = arguments.get("changes").filter(|_| tool == PATCH_TOOL) {
         let changes = serde_json::to_string(changes).unwrap_or_default();

@@ -16,7 +16,7 @@ use swarmletfs_base::model::FileEdit;
 /// Fails with [`Error::Stale`] if the records do not hold the call any more.
 pub(super) fn read_edits(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
     let mut edits = None;
-    // The operation holds what was done; the arguments hold what the assistant asked for.
+    // The operation holds the actual change; the arguments hold the requested one.
     decode(result.text, |_, payload| {
         let operation = Operation::new(payload).filter(|op| shorten_id(op.id) == call.id);
         let changes = operation.and_then(|operation| operation.changes());
@@ -35,7 +35,6 @@ pub(super) fn read_edits(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result
     edits.ok_or(Error::Stale)
 }
 
-/// Returns the changes that the arguments of a call ask for.
 fn asked_edits(call: &Payload<'_>) -> Vec<FileEdit> {
     if let Some(input) = call.input.0.as_deref() {
         if call.name.as_str() == patch::SCRIPT_TOOL {

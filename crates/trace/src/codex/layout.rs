@@ -17,7 +17,6 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, Store};
 
-/// The directories of rollouts in the program's own directory.
 const SESSIONS: [&str; 2] = ["sessions", "archived_sessions"];
 /// Names by which the program's own directory is recognized.
 const HOME_FILES: [&str; 6] = [
@@ -35,7 +34,6 @@ const SUFFIX: &[u8] = b".jsonl";
 const ZSTD_SUFFIX: &[u8] = b".zst";
 /// Length of the time in a rollout's name and the dash after it, as in `2026-01-31T23-59-59-`.
 const TIME_LEN: usize = 20;
-/// Length of a UUID, in bytes.
 const UUID_LEN: usize = 36;
 /// Types of lines by which a rollout is recognized.
 const LINE_TYPES: [&str; 7] = [
@@ -52,7 +50,6 @@ const BARE_LINES: usize = 20;
 /// Maximum number of decompressed bytes by which a rollout is recognized.
 const HEAD_MAX: u64 = 64 << 10;
 
-/// Parses the path of a rollout.
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let file = path.file_name()?;
     let (plain, container) = match file.as_bytes().strip_suffix(ZSTD_SUFFIX) {
@@ -88,7 +85,6 @@ pub(super) fn sibling(location: &TranscriptLocation) -> Option<TranscriptLocatio
     Some(TranscriptLocation { transcript, container, ..location.clone() })
 }
 
-/// Returns the ID in the name of a rollout without its extension.
 fn named_id(stem: &[u8]) -> Option<&[u8]> {
     let (_, id) = stem.strip_prefix(PREFIX)?.split_at_checked(TIME_LEN)?;
     let (id, rest) = id.split_at_checked(UUID_LEN)?;
@@ -96,7 +92,6 @@ fn named_id(stem: &[u8]) -> Option<&[u8]> {
     (is_id && (rest.is_empty() || rest.starts_with(b"-"))).then_some(id)
 }
 
-/// Returns true if the name of the file at `path` is that of a rollout.
 pub(super) fn is_rollout_name(path: &RelPath) -> bool {
     path.file_name().is_some_and(|name| {
         let name = name.as_bytes();
@@ -178,7 +173,6 @@ fn decompressed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns true if the first lines of a file are those of a rollout.
 fn is_rollout_head(head: &[u8]) -> bool {
     let mut lines = head.split_inclusive(|byte| *byte == b'\n').map(json_text);
     // A line that is no JSON may come first.
@@ -199,7 +193,7 @@ fn is_enveloped(line: &Line<'_>) -> bool {
     line.payload.0.is_some() && LINE_TYPES.contains(&line.kind.as_str())
 }
 
-/// Returns true if a line is the first one of the oldest versions.
+/// Returns true if a line is the first line of a rollout of the oldest versions.
 fn is_bare_meta(line: &Line<'_>, payload: &Payload<'_>) -> bool {
     line.payload.0.is_none()
         && line.kind.0.is_none()
@@ -207,7 +201,6 @@ fn is_bare_meta(line: &Line<'_>, payload: &Payload<'_>) -> bool {
         && line.timestamp.0.is_some()
 }
 
-/// Returns true if a line is an item of the oldest versions.
 fn is_bare(line: &str) -> bool {
     let line = serde_json::from_str::<MaybeObject<Line<'_>>>(line);
     line.ok().and_then(|line| line.0).is_some_and(|line| {

@@ -1,4 +1,4 @@
-//! Operations: what the program did for a call, as an event reports it.
+//! Operations: the work that the program did for a call, as an event reports it.
 //!
 //! The event names the call. In a script, the operations have IDs of their own, and each is a call.
 
@@ -11,10 +11,8 @@ use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// The prefix of the IDs of operations in a script.
 const OWN_PREFIX: &str = "exec-";
-/// The tool that changes files.
 pub(super) const PATCH_TOOL: &str = "apply_patch";
 
-/// The event of an operation.
 pub(super) struct Operation<'a> {
     kind: OperationKind,
     /// The ID of the operation, or of its call.
@@ -24,7 +22,6 @@ pub(super) struct Operation<'a> {
     fields: &'a Payload<'a>,
 }
 
-/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OperationKind {
     Command,
@@ -37,7 +34,6 @@ enum OperationKind {
 }
 
 impl<'a> Operation<'a> {
-    /// Returns the operation that an event reports.
     pub(super) fn new(event: &'a Payload<'a>) -> Option<Operation<'a>> {
         let call = event.call_id.as_str();
         let (kind, fields, id) = match event.kind.as_str() {
@@ -62,7 +58,6 @@ impl<'a> Operation<'a> {
         (!id.is_empty()).then_some(Operation { kind, id, session, fields })
     }
 
-    /// Returns true if the ID is that of an operation of a script.
     pub(super) fn is_own_id(id: &str) -> bool {
         id.starts_with(OWN_PREFIX)
     }
@@ -72,7 +67,6 @@ impl<'a> Operation<'a> {
         self.id.starts_with(OWN_PREFIX)
     }
 
-    /// Returns the outcome that the event states.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         let fields = self.fields;
         let status = match fields.status.as_str() {
@@ -102,7 +96,8 @@ impl<'a> Operation<'a> {
         self.fields.duration.0.as_ref().and_then(|duration| duration.millis())
     }
 
-    /// Returns true if the call of an MCP server's tool failed, and `None` if nothing says so.
+    /// Returns true if the call of an MCP server's tool failed, and `None` if the record does not
+    /// state it.
     fn mcp_failed(&self) -> Option<bool> {
         if self.fields.error.0.is_some() {
             return Some(true);
@@ -115,7 +110,6 @@ impl<'a> Operation<'a> {
         flag.or_else(|| result.ok.0.as_ref().map(|_| false))
     }
 
-    /// Returns the output.
     fn text(&self) -> Cow<'a, str> {
         let fields = self.fields;
         if self.kind == OperationKind::Mcp {
@@ -140,7 +134,6 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Returns the result of the operation's call.
     pub(super) fn result(&self) -> ResultPart<'a> {
         let text = self.text();
         ResultPart {
@@ -152,7 +145,6 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Returns the turns of an operation that is a call of its own: the call, and its result.
     pub(super) fn turns(&self, at_ms: Option<i64>) -> Vec<Turn<'a>> {
         let call = CallPart { id: self.id.into(), name: self.tool(), arguments: self.arguments() };
         let calls = vec![call];
@@ -199,14 +191,12 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Returns the changes of files that the event states.
     pub(super) fn changes(&self) -> Option<StatedChanges<'a>> {
         let changes = self.fields.changes.filter(|_| self.kind == OperationKind::Patch)?;
         serde_json::from_str(changes.get()).ok()
     }
 }
 
-/// Returns the files that the stated changes affect.
 pub(super) fn changed_files(changes: &StatedChanges<'_>) -> Vec<FileAccess> {
     changes.0.iter().map(|(path, change)| changed_file(path, change)).collect()
 }

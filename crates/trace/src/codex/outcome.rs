@@ -14,9 +14,9 @@ use super::super::lenient::{MaybeI64, MaybeObject, MaybeStr};
 use super::super::transcript::Verdict;
 use swarmletfs_base::model::Outcome;
 
-/// Maximum number of lines before an output.
 const HEADER_LINES_MAX: usize = 8;
-/// Maximum length of a line before an output, in bytes. A command may be longer.
+/// Maximum length of a line before an output, in bytes. A longer line, such as a command, ends the
+/// header.
 const HEADER_LINE_MAX: usize = 64 << 10;
 /// Beginnings of lines in a header that name work that goes on.
 const RUNNING: [&str; 2] = ["Process running with session ID ", "Script running with cell ID "];
@@ -41,7 +41,6 @@ const TRUNCATION_NOTES: [&str; 3] =
 /// Number of bytes that the program counts as a token.
 const TOKEN_BYTES: usize = 4;
 
-/// An output in the form of JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct JsonOutput<'a> {
@@ -50,7 +49,6 @@ struct JsonOutput<'a> {
     metadata: MaybeObject<JsonMetadata>,
 }
 
-/// The outcome of an output in the form of JSON.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct JsonMetadata {
@@ -58,7 +56,7 @@ struct JsonMetadata {
     duration_seconds: Seconds,
 }
 
-/// A number of seconds, or 0 for any other type.
+/// A number of seconds, or `None` for any other type.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(from = "serde_json::Value")]
 struct Seconds(Option<f64>);
@@ -69,15 +67,13 @@ impl From<serde_json::Value> for Seconds {
     }
 }
 
-/// An output with what its text states.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ReadOutput<'a> {
     /// The text, without JSON around it.
     pub(super) text: Cow<'a, str>,
     pub(super) verdict: Verdict,
-    /// True if a part of the output was omitted.
     pub(super) truncated: bool,
-    /// A line that says that the call was not carried out.
+    /// A line that states that the call was not carried out.
     pub(super) hint: Option<String>,
 }
 
@@ -106,7 +102,6 @@ pub(super) fn read_output(text: Cow<'_, str>, of_script: bool) -> ReadOutput<'_>
     ReadOutput { verdict, truncated, hint, text }
 }
 
-/// Returns the output and the outcome of a text that is JSON.
 fn json_output(text: &str) -> Option<(String, Verdict)> {
     if !text.starts_with('{') {
         return None;
@@ -135,25 +130,23 @@ fn script_outcome(text: &str) -> Option<Outcome> {
     }
 }
 
-/// Returns the exit code of a command that a script printed, if one is not 0.
+/// Returns the first nonzero exit code that a script printed, with its JSON key.
 fn failed_operation(text: &str) -> Option<String> {
     static EXIT_CODE: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#""exit_code"\s*:\s*-?[1-9][0-9]*"#).ok());
     Some(EXIT_CODE.as_ref()?.find(text)?.as_str().to_owned())
 }
 
-/// Returns true if a note in the text says that a part of it was omitted.
 pub(super) fn is_truncated(text: &str) -> bool {
     TRUNCATION_NOTES.iter().any(|note| memmem::find(text.as_bytes(), note.as_bytes()).is_some())
 }
 
-/// Returns a number of seconds in milliseconds.
+/// Converts seconds to milliseconds. Returns `None` for an implausible value.
 fn millis(seconds: f64) -> Option<u64> {
     let is_plausible = seconds.is_finite() && (0.0..1e12).contains(&seconds);
     is_plausible.then_some((seconds * 1_000.0).round() as u64)
 }
 
-/// The lines that the program writes before an output.
 #[derive(Debug, Default)]
 struct Header<'a> {
     exit_code: Option<i64>,
@@ -162,7 +155,6 @@ struct Header<'a> {
     running: Option<&'a str>,
     /// Number of tokens of the whole output.
     tokens: Option<usize>,
-    /// The text after the header.
     body: &'a str,
 }
 

@@ -11,7 +11,6 @@ use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, RecordedHunk, Tex
 
 use super::schema::{StatedChange, StatedChanges};
 
-/// The tool that runs a script.
 pub(super) const SCRIPT_TOOL: &str = "exec";
 const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -20,16 +19,14 @@ const ADD: &str = "*** Add File: ";
 const DELETE: &str = "*** Delete File: ";
 const UPDATE: &str = "*** Update File: ";
 const MOVE: &str = "*** Move to: ";
-/// The beginning of a line that separates hunks, with or without the line it is in.
+/// The beginning of a line that separates hunks. The line that contains the hunk may follow on it.
 const HUNK: &str = "@@";
 /// Words by which a command in a shell applies a patch.
 const COMMANDS: [&str; 2] = ["apply_patch", "applypatch"];
 /// The arguments that hold a patch, or a command that applies one.
 const PATCH_ARGUMENTS: [&str; 4] = ["input", "patch", "cmd", "command"];
-/// Maximum number of files of one patch.
 const FILES_MAX: usize = 1_000;
 
-/// The change of one file in a patch.
 #[derive(Debug, PartialEq, Eq)]
 struct FilePatch<'a> {
     path: &'a str,
@@ -90,7 +87,6 @@ pub(super) fn patch_of_script(script: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Reads the files of the first patch in `text`.
 fn files(text: &str) -> Vec<FilePatch<'_>> {
     let mut files: Vec<FilePatch<'_>> = Vec::new();
     let lines = text.lines().skip_while(|line| line.trim() != BEGIN).skip(1);
@@ -121,7 +117,6 @@ fn files(text: &str) -> Vec<FilePatch<'_>> {
     files
 }
 
-/// Returns the files that a patch changes.
 pub(super) fn accessed_files(patch: &str) -> Vec<FileAccess> {
     let files = files(patch);
     let access = |file: &FilePatch<'_>| {
@@ -142,7 +137,6 @@ pub(super) fn accessed_files(patch: &str) -> Vec<FileAccess> {
     files.iter().map(access).collect()
 }
 
-/// Returns the changes that a patch makes.
 pub(super) fn edits(patch: &str) -> Vec<FileEdit> {
     files(patch).iter().flat_map(file_edits).collect()
 }
@@ -168,7 +162,7 @@ fn file_edits(file: &FilePatch<'_>) -> Vec<FileEdit> {
     }
 }
 
-/// Returns the replacement that a hunk makes. An empty line is one of the context.
+/// Returns the replacement that a hunk makes. An empty line counts as context.
 fn replacement(lines: &[&str]) -> TextReplacement {
     let side = |sign: char| {
         let lines = lines.iter().filter_map(|line| match line.chars().next() {
@@ -182,7 +176,6 @@ fn replacement(lines: &[&str]) -> TextReplacement {
     TextReplacement { old: side('-'), new: side('+'), ..TextReplacement::default() }
 }
 
-/// Returns the changes that an operation states.
 pub(super) fn stated_edits(changes: &StatedChanges<'_>) -> Vec<FileEdit> {
     changes.0.iter().map(|(path, change)| stated_edit(path, change)).collect()
 }
@@ -212,7 +205,6 @@ fn stated_edit(path: &str, change: &StatedChange<'_>) -> FileEdit {
     }
 }
 
-/// Returns the text that a hunk replaces and its replacement.
 fn hunk_replacement(hunk: &diffy::Hunk<'_, str>) -> TextReplacement {
     let mut replacement = TextReplacement::default();
     for line in hunk.lines() {
@@ -228,7 +220,6 @@ fn hunk_replacement(hunk: &diffy::Hunk<'_, str>) -> TextReplacement {
     replacement
 }
 
-/// Returns a hunk with the signs of its lines.
 fn recorded_hunk(hunk: &diffy::Hunk<'_, str>) -> RecordedHunk {
     let mut lines = Vec::new();
     for line in hunk.lines() {

@@ -40,7 +40,6 @@ pub(super) struct Line<'a> {
     pub(super) payload: MaybeObject<Payload<'a>>,
 }
 
-/// The fields of all records.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Payload<'a> {
@@ -140,7 +139,6 @@ pub(super) struct Payload<'a> {
     pub(super) error: ErrorText<'a>,
 }
 
-/// The repository of a session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Git<'a> {
@@ -163,7 +161,6 @@ pub(super) struct Subagent<'a> {
     pub(super) spawn: Option<ThreadSpawn<'a>>,
 }
 
-/// The parent and the name of a subagent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ThreadSpawn<'a> {
@@ -175,7 +172,6 @@ pub(super) struct ThreadSpawn<'a> {
     pub(super) agent_nickname: MaybeStr<'a>,
 }
 
-/// The object of a [`Subagent`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SubagentObject<'a> {
@@ -183,7 +179,6 @@ struct SubagentObject<'a> {
     thread_spawn: MaybeObject<ThreadSpawn<'a>>,
 }
 
-/// The tokens of a session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TokenInfo {
@@ -200,7 +195,6 @@ pub(super) struct RolloutTokens {
     pub(super) output_tokens: MaybeU64,
 }
 
-/// A duration.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct Duration {
@@ -209,14 +203,12 @@ pub(super) struct Duration {
 }
 
 impl Duration {
-    /// Returns the duration in milliseconds.
     pub(super) fn millis(self) -> Option<u64> {
         let nanos = self.nanos.0.unwrap_or_default();
         self.secs.0?.checked_mul(1_000)?.checked_add(nanos / 1_000_000)
     }
 }
 
-/// The call of an MCP server's tool.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Invocation<'a> {
@@ -242,7 +234,6 @@ pub(super) struct McpResult<'a> {
     pub(super) is_error: MaybeBool,
 }
 
-/// The output of an MCP server's tool.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ToolOutput<'a> {
@@ -256,7 +247,6 @@ pub(super) struct ToolOutput<'a> {
 #[derive(Debug, Default)]
 pub(super) struct ErrorText<'a>(pub(super) Option<Cow<'a, str>>);
 
-/// The object of an [`ErrorText`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorObject<'a> {
@@ -283,11 +273,9 @@ pub(super) struct ContentObject<'a> {
     pub(super) success: MaybeBool,
 }
 
-/// A text or a list of parts.
 #[derive(Debug, Default)]
 struct PlainContent<'a>(Vec<ContentPart<'a>>);
 
-/// A part of a message or an output.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContentPart<'a> {
@@ -323,7 +311,6 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Returns the flag of the success, if there is one.
     pub(super) fn success(&self) -> Option<bool> {
         match self {
             Content::Object(object) => object.success.0,
@@ -396,7 +383,6 @@ impl<'de: 'a, 'a> Lenient<'de> for ErrorText<'a> {
     }
 }
 
-/// A change of a file, as an operation states it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct StatedChange<'a> {
@@ -428,27 +414,21 @@ impl<'de: 'a, 'a> Lenient<'de> for StatedChanges<'a> {
     }
 }
 
-/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordKind<'a> {
-    /// Facts about the session.
     SessionMeta,
-    /// The settings of a turn.
     TurnContext,
     /// A message, a call, an output or a thought.
     Item,
-    /// An event.
     Event,
     /// A summary of the conversation so far.
     Compacted,
-    /// A record that holds nothing to show.
     Ignored,
-    /// A record of another type.
     Unknown(&'a str),
 }
 
 impl<'a> Line<'a> {
-    /// Returns the kind of the line. `payload` is that of the line, or the line itself.
+    /// Returns the kind of the line. `payload` is the payload of the line, or the line itself.
     pub(super) fn record_kind<'s>(&'s self, payload: &Payload<'_>) -> RecordKind<'s> {
         if self.payload.0.is_none() {
             return match self.kind.as_str() {

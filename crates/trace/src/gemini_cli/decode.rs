@@ -27,15 +27,12 @@ pub(super) const MEMBERS: [Member; 7] = [
     Member::Value("summary"),
     Member::Value("directories"),
 ];
-/// The kind of session that another one started.
 pub(super) const SUBAGENT: &str = "subagent";
 /// Maximum length of a title, in bytes.
 const TITLE_MAX: usize = 300;
-/// The tool that runs a command in a shell.
 const SHELL: &str = "run_shell_command";
 /// The tool by which a subagent gives its answer and ends.
 const COMPLETE_TASK: &str = "complete_task";
-/// The prefix of the line with the exit code in the output of [`SHELL`].
 const EXIT_CODE_PREFIX: &str = "Exit Code: ";
 /// The prefix of an output whose whole text is in a file of its own.
 const SPILLED_PREFIX: &str = "Output too large. Showing first ";
@@ -43,15 +40,12 @@ const SPILLED_PREFIX: &str = "Output too large. Showing first ";
 const BACKGROUND_PREFIX: &str = "Command moved to background (PID: ";
 /// The words in the result of a cancelled call that its user refused. Others may have run.
 const REFUSED: &str = "did not allow";
-/// The prefix of a shortened output in older versions.
 const TRUNCATED_PREFIX: &str = "Tool output was too large and has been truncated.";
-/// The message that records an interruption by the user.
 const INTERRUPTED: &str = "Request cancelled.";
 /// Prefixes of messages that the program writes for the model in the user's name.
 const CONTEXT_PREFIXES: [&str; 2] = ["<session_context>", "<hook_context>"];
 /// Prefixes of messages that the program writes in the user's name, and the model answers.
 const REPORT_PREFIXES: [&str; 2] = ["System: Potential loop detected.", "System: Please continue."];
-/// The line before the working directory in the first message of a session.
 const WORKSPACE_HEADING: &str = "- **Workspace Directories:**\n  - ";
 
 /// Adds a line of a log, or a value of a document, to the index. Returns false if it cannot be
@@ -66,14 +60,12 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
     }
 }
 
-/// Decodes the turns of a message.
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
     if let Some(message) = decode(record.text) {
         use_turns(&message_turns(&message));
     }
 }
 
-/// Adds a member of a document.
 fn add_member(index: &mut IndexBuilder<'_>, name: &str, text: &str) -> bool {
     let mut metadata = LogMetadata::default();
     let word = || serde_json::from_str::<MaybeStr<'_>>(text).ok();
@@ -152,7 +144,6 @@ fn messages_in<'a>(
     Some(messages.collect())
 }
 
-/// The order in which a message comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// After all messages before it.
@@ -205,7 +196,6 @@ fn token_counts(counts: MessageTokenCounts) -> Tokens {
     }
 }
 
-/// Notes what metadata says about the session.
 fn add_facts(index: &mut IndexBuilder<'_>, metadata: &LogMetadata<'_>) {
     let facts = &mut index.index.facts;
     if let Some(id) = metadata.session_id.non_empty() {
@@ -253,7 +243,6 @@ fn message_turns<'a>(message: &'a LogRecord<'_>) -> Vec<Turn<'a>> {
     }
 }
 
-/// Returns the turn of a message in the user's name.
 fn user_turn<'a>(message: &'a LogRecord<'_>, turn: Turn<'a>) -> Turn<'a> {
     let mut turn = Turn { role: Role::User, text: message.content.text(), ..turn };
     let begins = |prefixes: &[&str]| {
@@ -282,8 +271,8 @@ fn user_turn<'a>(message: &'a LogRecord<'_>, turn: Turn<'a>) -> Turn<'a> {
     turn
 }
 
-/// Returns the ID of a message with results. The program may give it that of the message that made
-/// the calls.
+/// Returns the ID of a message with results. The program may give it the ID of the message that
+/// made the calls.
 fn results_id(id: &str) -> String {
     format!("{id} results")
 }
@@ -388,7 +377,6 @@ fn changed_file(file: &DisplayedFile<'_>) -> Option<FileAccess> {
     })
 }
 
-/// Returns the answer of a subagent, if the call gives one.
 fn answer<'a>(message: &'a LogRecord<'_>, call: &'a ToolCallRecord<'_>) -> Option<Turn<'a>> {
     if call.name.as_str() != COMPLETE_TASK || call.status.as_str() != "success" {
         return None;
@@ -408,7 +396,6 @@ fn answer<'a>(message: &'a LogRecord<'_>, call: &'a ToolCallRecord<'_>) -> Optio
     })
 }
 
-/// Returns the files that a call reads or changes, by its arguments.
 pub(super) fn accessed_files(tool: &str, arguments: &Value) -> Vec<FileAccess> {
     let text = |name: &str| arguments.get(name).and_then(Value::as_str);
     let lines = |name: &str| text(name).map_or(0, |text| text.lines().count() as u64);

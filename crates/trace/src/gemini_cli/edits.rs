@@ -7,7 +7,6 @@ use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, TextReplacement};
 
-/// A message with calls that change files.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct EditMessage<'a> {
@@ -15,7 +14,6 @@ struct EditMessage<'a> {
     tool_calls: MaybeList<MaybeObject<EditCall<'a>>>,
 }
 
-/// A call that changes a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct EditCall<'a> {
@@ -27,7 +25,6 @@ struct EditCall<'a> {
     display: MaybeObject<DisplayedDiff<'a>>,
 }
 
-/// The arguments of a call that changes a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WriteArguments<'a> {
@@ -44,7 +41,6 @@ struct WriteArguments<'a> {
     expected_replacements: MaybeU64,
 }
 
-/// A changed file, as it was displayed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct DisplayedDiff<'a> {
@@ -78,14 +74,13 @@ fn find_edit(text: &str, id: &str) -> Option<FileEdit> {
     Some(file_edit(call.args.0.as_ref()?, display))
 }
 
-/// Returns the change that the arguments of a call and the display of its result describe.
 fn file_edit(arguments: &WriteArguments<'_>, display: &DisplayedDiff<'_>) -> FileEdit {
     let path = display.path.non_empty().or_else(|| arguments.file_path.non_empty());
     let text = |text: &MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
     let old = arguments.old_string.0.as_deref();
     let created = display.is_new.is_set() || old == Some("");
     let before = text(&display.before).filter(|_| !created);
-    // The display holds what was done; the arguments hold what the model asked for.
+    // The display holds the actual change; the arguments hold the requested one.
     let content = display.after.0.as_ref().or(arguments.content.0.as_ref());
     let edit = FileEdit { path: path.unwrap_or_default(), before, created, ..FileEdit::default() };
     if let Some(content) = content {

@@ -18,7 +18,6 @@ use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// The directory of projects, in the program's own directory.
 const PROJECTS: &str = "tmp";
-/// Files in the program's own directory.
 const OWN_FILES: [&str; 3] = ["projects.json", "settings.json", "installation_id"];
 /// The directory of sessions, in a project's directory.
 const CHATS: &str = "chats";
@@ -26,20 +25,17 @@ const CHATS: &str = "chats";
 const PROJECT_ROOT: &str = ".project_root";
 /// The directory of outputs too large for the session, in a project's directory.
 const OUTPUTS: &str = "tool-outputs";
-/// The prefix of a session's file name.
 const SESSION_PREFIX: &[u8] = b"session-";
 /// The suffix of a log, and of a document in older versions.
 const SUFFIXES: [&[u8]; 2] = [b".jsonl", b".json"];
-/// The length of a session's ID.
 const UUID_LEN: usize = 36;
 
-/// Parses the path of a worker.
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let names: Vec<Name> = path.names().collect();
     let (file, before) = names.split_last()?;
     let (stem, shape) = parse_name(file)?;
     let chats = before.iter().rposition(|name| name.as_bytes() == CHATS.as_bytes());
-    // The names from `chats` on, or that of the session which started a subagent.
+    // The names from `chats` on, or the name of the session which started a subagent.
     let below = chats.unwrap_or_else(|| match before.last() {
         Some(parent) if is_uuid(parent) && !is_session(file) => before.len() - 1,
         _ => before.len(),
@@ -63,7 +59,6 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     })
 }
 
-/// Returns the name without its suffix, and the shape of the file.
 fn parse_name(file: &Name) -> Option<(Name, Shape)> {
     let name = file.as_bytes();
     let (stem, shape) = match name.strip_suffix(b".jsonl") {
@@ -145,7 +140,7 @@ pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
         Ok(()) => keys.is_session(),
         // One of the two keys is there, or the name is a session's.
         Err(_) if keys.session_id || keys.project_hash || is_named(probe) => {
-            // The end of what was read need not be the end of the file.
+            // The end of the read bytes need not be the end of the file.
             let _ = keys.read(probe.long_head());
             keys.is_session()
         }
@@ -157,7 +152,6 @@ fn is_named(probe: &Probe<'_>) -> bool {
     probe.name().starts_with(SESSION_PREFIX)
 }
 
-/// The keys by which a session is recognized.
 #[derive(Default)]
 struct Keys {
     session_id: bool,

@@ -18,7 +18,6 @@ pub(super) struct LogRecord<'a> {
     /// The message that is removed, with all after it.
     #[serde(borrow, rename = "$rewindTo")]
     pub(super) rewind_to: MaybeStr<'a>,
-    /// Changed metadata.
     #[serde(borrow, rename = "$set")]
     pub(super) changes: MaybeObject<LogMetadata<'a>>,
     #[serde(borrow, rename = "sessionId")]
@@ -57,7 +56,6 @@ pub(super) struct LogRecord<'a> {
     pub(super) tool_calls: MaybeList<MaybeObject<ToolCallRecord<'a>>>,
 }
 
-/// Metadata of a session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LogMetadata<'a> {
@@ -72,14 +70,12 @@ pub(super) struct LogMetadata<'a> {
     pub(super) kind: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
-    /// The directories of the workspace.
     #[serde(borrow)]
     pub(super) directories: MaybeList<MaybeStr<'a>>,
     #[serde(borrow)]
     pub(super) messages: Option<&'a RawValue>,
 }
 
-/// A thought of the model.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Thought<'a> {
@@ -99,7 +95,6 @@ pub(super) struct MessageTokenCounts {
     pub(super) thoughts: MaybeU64,
 }
 
-/// A call with its result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ToolCallRecord<'a> {
@@ -120,7 +115,6 @@ pub(super) struct ToolCallRecord<'a> {
     pub(super) display: MaybeObject<DisplayedFile<'a>>,
 }
 
-/// The file that a call changed, as it was displayed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DisplayedFile<'a> {
@@ -146,13 +140,11 @@ pub(super) struct DiffStat {
 #[derive(Debug, Default)]
 pub(super) struct PartList<'a>(pub(super) Vec<MessagePart<'a>>);
 
-/// A part of a message or a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MessagePart<'a> {
     #[serde(borrow)]
     pub(super) text: MaybeStr<'a>,
-    /// True if the text is a thought.
     pub(super) thought: MaybeBool,
     #[serde(borrow, rename = "functionResponse")]
     pub(super) response: MaybeObject<FunctionResponse<'a>>,
@@ -169,7 +161,6 @@ pub(super) struct FunctionResponse<'a> {
     pub(super) response: Option<&'a RawValue>,
 }
 
-/// The usual content of a [`FunctionResponse`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ResponseFields<'a> {
@@ -206,7 +197,6 @@ impl<'a> PartList<'a> {
         join(texts.filter_map(|part| part.text.0.as_deref()).map(Cow::Borrowed))
     }
 
-    /// Returns true if a part is the result of a call.
     pub(super) fn has_response(&self) -> bool {
         self.0.iter().any(|part| part.response.0.is_some())
     }
@@ -224,7 +214,7 @@ impl<'a> PartList<'a> {
         join(texts)
     }
 
-    /// Returns true if the result tells what the tool wrote, not only an error.
+    /// Returns true if the result holds output of the tool, not only an error.
     pub(super) fn has_output(&self) -> bool {
         let responses = self.0.iter().filter_map(|part| part.response.0.as_ref()?.response);
         responses.into_iter().any(|response| {

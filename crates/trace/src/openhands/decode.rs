@@ -49,7 +49,6 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
     true
 }
 
-/// Decodes the turns of a record.
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
     if record.span.part == INSTRUCTION {
         use_turns(&[Turn { text: text(record.text), ..Turn::default() }]);
@@ -64,7 +63,7 @@ fn with_tag(record: RawRecord<'_>, part: u8) -> RawRecord<'_> {
     RawRecord { span, ..record }
 }
 
-/// Returns the string that a JSON text is; empty for any other type.
+/// Returns the value of a JSON string; empty for any other type.
 fn text(json: &str) -> Cow<'_, str> {
     serde_json::from_str::<MaybeStr<'_>>(json).ok().and_then(|text| text.0).unwrap_or_default()
 }
@@ -97,7 +96,6 @@ fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>
     added.is_some()
 }
 
-/// The version of an event.
 enum FormatVersion {
     Zero,
     One,

@@ -11,7 +11,7 @@ use super::version_0::ERROR_PREFIX;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 
-/// Tools and actions whose path is that of a file.
+/// Tools and actions whose path names a file.
 const FILE_TOOLS: [&str; 9] = [
     "str_replace_editor",
     "file_editor",
@@ -23,11 +23,8 @@ const FILE_TOOLS: [&str; 9] = [
     "write",
     "edit",
 ];
-/// The arguments that hold the path of a file.
 const PATH_ARGUMENTS: [&str; 2] = ["path", "file_path"];
-/// The arguments that hold new text.
 const NEW_ARGUMENTS: [&str; 4] = ["file_text", "new_str", "new_string", "content"];
-/// The arguments that hold replaced text.
 const OLD_ARGUMENTS: [&str; 2] = ["old_str", "old_string"];
 
 /// The arguments of a call that changes a file, of all tools and both versions.
@@ -80,7 +77,6 @@ pub(super) fn accessed_file(tool: &str, arguments: &Value) -> Option<FileAccess>
     Some(FileAccess { path: path.to_owned(), kind, added, removed })
 }
 
-/// Returns the files that a patch changed, by its result.
 pub(super) fn patched_files(observation: &Observation<'_>) -> Vec<FileAccess> {
     let changes = observation.commit.0.iter().flat_map(|commit| &commit.changes.0);
     let lines = |text: &MaybeStr<'_>| text.as_str().lines().count() as u64;
@@ -127,7 +123,6 @@ fn is_call(event: &Event<'_>, call: &CallRecord<'_>) -> bool {
     ids.iter().any(|id| shorten_id(id) == call.id)
 }
 
-/// Returns true if `event` is the result of `action`.
 fn is_result_of(event: &Event<'_>, action: &Event<'_>) -> bool {
     let same = |a: &str, b: &str| !a.is_empty() && a == b;
     same(event.cause.as_str(), action.id.as_str())
@@ -194,7 +189,6 @@ fn version_0_edit(action: &Event<'_>, event: &Event<'_>) -> Option<FileEdit> {
     })
 }
 
-/// Returns the change that the arguments of a call ask for.
 fn argument_edit(arguments: &EditorArguments<'_>, path: String) -> Option<FileEdit> {
     let edit = FileEdit { path, ..FileEdit::default() };
     let texts = [&arguments.file_text, &arguments.content];

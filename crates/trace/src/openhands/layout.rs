@@ -12,7 +12,6 @@ use swarmletfs_base::model::SkipReason;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store};
 
-/// The directory of a conversation's events.
 pub(super) const EVENTS: &str = "events";
 /// Directories that are not entered: they hold events, or copies of them.
 const LEAVES: [&str; 2] = [EVENTS, "event_cache"];
@@ -20,11 +19,8 @@ const LEAVES: [&str; 2] = [EVENTS, "event_cache"];
 const SUBAGENTS: &str = "subagents";
 /// Directories of version 0 conversations. `users` holds those of several users.
 const VERSION_0: [&str; 2] = ["sessions", "users"];
-/// The directory of version 1 conversations.
 const CONVERSATIONS: &str = "conversations";
-/// The metadata file of a version 0 conversation.
 const METADATA: &str = "metadata.json";
-/// The metadata file of a version 1 conversation.
 const BASE_STATE: &str = "base_state.json";
 /// Files of the program that are no conversations.
 const IGNORED: [&str; 3] = [METADATA, BASE_STATE, "meta.json"];
@@ -33,7 +29,6 @@ const INSTANCES_PREFIX: &[u8] = b"output";
 
 /// The members of an export that hold events: all elements, or those of `items`.
 pub(super) const EXPORT_MEMBERS: [Member; 2] = [Member::List(""), Member::List("items")];
-/// The members of an instance that are read.
 pub(super) const INSTANCE_MEMBERS: [Member; 6] = [
     Member::Value("instance_id"),
     Member::Value("instruction"),
@@ -78,7 +73,6 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     })
 }
 
-/// Returns the location of the events in the directory with these names.
 fn locate_folder(names: &[Name]) -> TranscriptLocation {
     let last = names.len().saturating_sub(1);
     let is_version_0 = names.iter().zip(0..last).any(|(name, at)| {
@@ -109,7 +103,7 @@ pub(super) fn parent(location: &TranscriptLocation) -> Option<Name> {
     folder.parent().file_name().filter(|_| is_subagent)
 }
 
-/// Returns the name of the evaluation to which the instance at `location` belongs: that of the
+/// Returns the name of the evaluation to which the instance at `location` belongs: the name of the
 /// directory, else of the file.
 pub(super) fn run_of_instances(location: &TranscriptLocation) -> Name {
     let file = location.transcript.file_name();
@@ -137,7 +131,6 @@ fn is_json(name: &Name) -> bool {
     stem.is_some_and(|stem| !stem.is_empty())
 }
 
-/// Returns the name of a file without its extension.
 fn stem(name: &Name) -> Name {
     let bytes = name.as_bytes();
     let stem = bytes.strip_suffix(b".json").or_else(|| bytes.strip_suffix(b".jsonl"));

@@ -11,7 +11,6 @@ use super::super::value::truncate;
 use super::schema::{AccumulatedTokens, JsonEntries, Metrics, ModelResponse};
 use swarmletfs_base::model::{Status, TASK_MAX, Tokens};
 
-/// The state of a version 1 conversation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ConversationState<'a> {
@@ -50,7 +49,6 @@ pub(super) struct Stats<'a> {
     usage_to_metrics: JsonEntries<'a, MaybeObject<Metrics<'a>>>,
 }
 
-/// The metadata of a version 0 conversation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct StatedConversation<'a> {
@@ -65,13 +63,11 @@ struct StatedConversation<'a> {
 }
 
 impl ConversationState<'_> {
-    /// Returns the word for the status, or an empty one.
     pub(super) fn status(&self) -> &str {
         let words = [self.execution_status.as_str(), self.agent_status.as_str()];
         words.into_iter().find(|word| !word.is_empty()).unwrap_or_default()
     }
 
-    /// Returns the model of the agent.
     pub(super) fn model(&self) -> Option<&str> {
         let model = self.agent.0.as_ref()?.llm.0.as_ref()?.model.as_str();
         Some(model).filter(|model| !model.is_empty())
@@ -88,7 +84,6 @@ impl Stats<'_> {
         self.metrics().map(|metrics| metrics.model_name.as_str()).find(|model| !model.is_empty())
     }
 
-    /// Returns the tokens by model.
     pub(super) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
         let mut all: BTreeMap<String, Tokens> = BTreeMap::new();
         for metrics in self.metrics() {
@@ -112,7 +107,7 @@ pub(super) fn tokens(usage: AccumulatedTokens) -> Tokens {
     }
 }
 
-/// Sets the tokens of a conversation to those of its costs so far.
+/// Sets the tokens of a conversation from its costs so far.
 pub(super) fn add_metrics(
     index: &mut IndexBuilder<'_>,
     number: usize,

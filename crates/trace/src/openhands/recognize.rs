@@ -15,14 +15,11 @@ use swarmletfs_base::name::Name;
 const ELEMENTS_MAX: usize = 5;
 /// Maximum nesting depth of a value that is read to recognize a file.
 const DEPTH_MAX: u32 = 1_000;
-/// The members of an export that hold its events.
 const ITEMS: &str = "items";
-/// The authors of events.
 const SOURCES: [&str; 4] = ["agent", "user", "environment", "hook"];
 /// Fields that only events of version 1 have.
 const VERSION_1_FIELDS: [&str; 3] = ["system_prompt", "llm_message", "llm_response_id"];
 
-/// Facts about an object, known from its beginning.
 #[derive(Debug, Default)]
 struct Clues {
     has_number: bool,
@@ -51,13 +48,12 @@ impl Clues {
         self.has_instance && (self.has_history || self.has_instruction && self.has_metadata)
     }
 
-    /// Returns true if more of the object may tell.
+    /// Returns true if the rest of the object may decide.
     fn is_promising(&self) -> bool {
         self.has_instance || (self.has_id || self.has_number) && (self.has_time || self.has_source)
     }
 }
 
-/// Returns true if the beginning of a file or directory looks like a conversation.
 pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
     if probe.name() == EVENTS.as_bytes() {
         return is_events_folder(probe);
@@ -76,7 +72,6 @@ pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
             && clues(probe.long_head(), is_lines).iter().any(is_wanted)
 }
 
-/// Returns true if a directory holds events.
 fn is_events_folder(probe: &Probe<'_>) -> bool {
     let names = probe.names();
     if names.iter().any(is_version_1_name) {
@@ -100,7 +95,6 @@ fn is_version_1_name(name: &Name) -> bool {
         && id.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
 }
 
-/// Returns the clues of the first objects in the beginning of a file.
 fn clues(head: &[u8], is_lines: bool) -> Vec<Clues> {
     if is_lines {
         let lines = head.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
@@ -109,8 +103,8 @@ fn clues(head: &[u8], is_lines: bool) -> Vec<Clues> {
     clues_of_document(head)
 }
 
-/// Returns the clues of a document: those of the object itself, or of the first elements of its
-/// list of events.
+/// Returns the clues of a document: of the object itself, or of the first elements of its list of
+/// events.
 fn clues_of_document(head: &[u8]) -> Vec<Clues> {
     let text = json_text(head);
     let settings = ReaderSettings {

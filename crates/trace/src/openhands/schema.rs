@@ -19,7 +19,6 @@ use super::super::value::parse_utc;
 /// The work of a command that goes on after its result.
 pub(super) const SHELL: &str = "shell";
 
-/// An event of either version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event<'a> {
@@ -121,7 +120,6 @@ impl Event<'_> {
     }
 }
 
-/// The result of a version 1 call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Observation<'a> {
@@ -148,12 +146,10 @@ pub(super) struct Observation<'a> {
     pub(super) old_content: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) new_content: MaybeStr<'a>,
-    /// The files that a patch changed.
     #[serde(borrow)]
     pub(super) commit: MaybeObject<Commit<'a>>,
 }
 
-/// The changes of a patch.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Commit<'a> {
@@ -161,7 +157,6 @@ pub(super) struct Commit<'a> {
     pub(super) changes: JsonEntries<'a, MaybeObject<PatchedFile<'a>>>,
 }
 
-/// A file that a patch changed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PatchedFile<'a> {
@@ -173,7 +168,6 @@ pub(super) struct PatchedFile<'a> {
     pub(super) move_path: MaybeStr<'a>,
 }
 
-/// Details of a version 0 observation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Extras<'a> {
@@ -191,7 +185,6 @@ pub(super) struct Extras<'a> {
     pub(super) new_content: MaybeStr<'a>,
 }
 
-/// Details of a command that ran.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CommandMetadata {
@@ -208,7 +201,6 @@ pub(super) struct ToolCallMetadata<'a> {
     pub(super) model_response: MaybeObject<ModelResponse<'a>>,
 }
 
-/// The answer of a model.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ModelResponse<'a> {
@@ -225,7 +217,7 @@ pub(super) struct Metrics<'a> {
     pub(super) accumulated_token_usage: MaybeObject<AccumulatedTokens>,
 }
 
-/// Token counts. Those of the prompt include the cache's.
+/// Token counts. The count of the prompt includes the cache.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct AccumulatedTokens {
@@ -235,7 +227,6 @@ pub(super) struct AccumulatedTokens {
     pub(super) cache_write_tokens: MaybeU64,
 }
 
-/// A message of version 1.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Message<'a> {
@@ -256,7 +247,6 @@ pub(super) struct StatedCall<'a> {
     pub(super) arguments: MaybeStr<'a>,
 }
 
-/// The arguments of a version 0 action.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Arguments<'a> {
@@ -270,7 +260,6 @@ pub(super) struct Arguments<'a> {
     pub(super) summary: MaybeStr<'a>,
 }
 
-/// The details of an instance's run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct InstanceMetadata<'a> {
@@ -285,7 +274,6 @@ pub(super) struct InstanceMetadata<'a> {
 pub(super) struct Word<'a>(pub(super) Option<Cow<'a, str>>);
 
 impl Word<'_> {
-    /// Returns the word, or an empty one.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
@@ -301,7 +289,6 @@ impl<'de: 'a, 'a> Lenient<'de> for Word<'a> {
     }
 }
 
-/// A string, or an object of shape `T`.
 #[derive(Debug, Default)]
 pub(super) enum WordOr<'a, T> {
     #[default]
@@ -311,7 +298,6 @@ pub(super) enum WordOr<'a, T> {
 }
 
 impl<T> WordOr<'_, T> {
-    /// Returns the string, or an empty one.
     pub(super) fn word(&self) -> &str {
         match self {
             WordOr::Word(word) => word,
@@ -319,7 +305,6 @@ impl<T> WordOr<'_, T> {
         }
     }
 
-    /// Returns the object, if it is one.
     pub(super) fn object(&self) -> Option<&T> {
         match self {
             WordOr::Object(object) => Some(object),
@@ -395,7 +380,6 @@ impl<'a> EventFields<'a> {
     }
 }
 
-/// Returns the object that a JSON text is.
 pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
     serde_json::from_str::<MaybeObject<T>>(json).ok()?.0
 }

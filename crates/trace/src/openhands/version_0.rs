@@ -13,21 +13,17 @@ use super::metadata::add_metrics;
 use super::schema::{Arguments, Event, EventFields, SHELL, object};
 use swarmletfs_base::model::{Outcome, Status};
 
-/// Actions that are no calls.
 const SILENT_ACTIONS: [&str; 7] =
     ["system", "change_agent_state", "recall", "null", "condensation_request", "start", "send_pr"];
-/// Observations that are no results.
 const SILENT_OBSERVATIONS: [&str; 4] = ["null", "agent_state_changed", "recall", "condense"];
 /// The beginning of the result of a file tool that failed. The record states no outcome.
 pub(super) const ERROR_PREFIX: &str = "ERROR:";
-/// Observations of tools for files.
 const FILE_OBSERVATIONS: [&str; 3] = ["edit", "read", "write"];
 /// The note of the program that it omitted a part of a result.
 const TRUNCATION_NOTE: &str = "[... Observation truncated due to length ...]";
 /// The ID of results that name no call.
 const NO_CALL: &str = "(none)";
 
-/// Returns the turn of an event.
 pub(super) fn turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     if event.action.word().is_empty() { observation_turn(event) } else { action_turn(event) }
 }
@@ -53,7 +49,7 @@ fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
             event: TurnEvent::Compaction,
             ..silent
         },
-        // What the user does by hand is no call.
+        // Actions that the user takes by hand are no calls.
         _ if is_user || SILENT_ACTIONS.contains(&action) => silent,
         "finish" => {
             let message = Some(event.message.as_str().into());
@@ -74,7 +70,6 @@ fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     }
 }
 
-/// Returns the first text that is not empty.
 fn non_empty<'a, const N: usize>(texts: [Option<Cow<'a, str>>; N]) -> Cow<'a, str> {
     texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or_default()
 }
@@ -85,7 +80,6 @@ fn model<'a>(event: &'a Event<'_>) -> &'a str {
     response.map_or("", |response| response.model.as_str())
 }
 
-/// Returns the name of the tool that an action calls.
 fn tool<'a>(event: &'a Event<'_>) -> &'a str {
     let details = event.tool_call_metadata.0.as_ref();
     let name = details.map_or("", |details| details.function_name.as_str());
@@ -121,7 +115,6 @@ fn observation_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     Turn { results: vec![result], ..silent }
 }
 
-/// Returns the exit code that an observation states.
 fn exit_code(event: &Event<'_>) -> Option<i64> {
     let extras = event.extras.0.as_ref();
     let details = extras.and_then(|extras| extras.metadata.0.as_ref());
@@ -133,7 +126,6 @@ fn is_running(event: &Event<'_>) -> bool {
     event.observation.word() != "error" && exit_code(event) == Some(-1)
 }
 
-/// Returns the outcome that an observation states.
 fn verdict(event: &Event<'_>) -> Verdict {
     match event.observation.word() {
         "error" => return Verdict::from_outcome(Outcome::Failed),
@@ -154,7 +146,6 @@ fn error_hint<'a>(event: &'a Event<'_>) -> Option<&'a str> {
     Some(reason.lines().find(|line| !line.trim().is_empty()).unwrap_or(ERROR_PREFIX))
 }
 
-/// Adds the facts that an event states beside its turn.
 pub(super) fn add_facts(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
     add_metrics(index, number, event.llm_metrics.0.as_ref());
     if error_hint(event).is_some() {
@@ -175,7 +166,6 @@ pub(super) fn add_facts(index: &mut IndexBuilder<'_>, number: usize, event: &Eve
     }
 }
 
-/// Sets the status of a conversation by the state of its agent.
 fn set_state(index: &mut IndexBuilder<'_>, number: usize, state: &str) {
     let ending = index.conversation(number).map(|conversation| conversation.ending.clone());
     let is_answered = ending == Some(Ending::Answered);

@@ -12,7 +12,6 @@ use super::metadata::{ConversationState, Stats, status};
 use super::schema::{Event, EventFields, Observation, SHELL, object};
 use swarmletfs_base::model::Outcome;
 
-/// Events that hold nothing to read.
 const SILENT_KINDS: [&str; 9] = [
     "SystemPromptEvent",
     "ConversationStateUpdateEvent",
@@ -24,7 +23,6 @@ const SILENT_KINDS: [&str; 9] = [
     "LLMCompletionLogEvent",
     "HookExecutionEvent",
 ];
-/// Events that are parts of the conversation.
 const TURN_KINDS: [&str; 9] = [
     "MessageEvent",
     "ActionEvent",
@@ -38,14 +36,12 @@ const TURN_KINDS: [&str; 9] = [
 ];
 /// The parent of an event that begins another conversation in the same directory.
 const ROOT: &str = "__root__";
-/// The tool that ends a conversation.
 const FINISH: &str = "finish";
 /// The note of the program that it omitted a part of a result.
 const TRUNCATION_NOTE: &str = "<response clipped>";
 /// The ID of results that name no call.
 const NO_CALL: &str = "(none)";
 
-/// Returns true if events of this kind are known.
 pub(super) fn is_known_kind(kind: &str) -> bool {
     SILENT_KINDS.contains(&kind) || TURN_KINDS.contains(&kind)
 }
@@ -169,19 +165,16 @@ fn observation_result<'a>(event: &'a Event<'_>) -> ResultPart<'a> {
     }
 }
 
-/// Returns the exit code that an observation states.
 fn exit_code(observation: &Observation<'_>) -> Option<i64> {
     let details = observation.metadata.0.as_ref();
     observation.exit_code.0.or_else(|| details?.exit_code.0)
 }
 
-/// Returns true if a command goes on.
 fn is_running(observation: &Observation<'_>) -> bool {
     let is_error = observation.is_error.is_set() || observation.error.is_set;
     !is_error && exit_code(observation) == Some(-1)
 }
 
-/// Returns the outcome that an observation states.
 fn verdict(observation: &Observation<'_>) -> Verdict {
     let is_error = observation.is_error.is_set() || observation.error.is_set;
     match exit_code(observation) {
@@ -230,7 +223,6 @@ fn other_agent_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
     vec![turn, result_turn(event, result)]
 }
 
-/// Adds the facts that an event states beside its turns.
 pub(super) fn add_facts(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
     let kind = event.kind.as_str();
     if TURN_KINDS.contains(&kind) {
@@ -258,7 +250,6 @@ fn set_ending(index: &mut IndexBuilder<'_>, number: usize, ending: Ending) {
     }
 }
 
-/// Adds a change of the conversation's state.
 fn add_state(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
     let Some(value) = event.value else { return };
     match event.key.as_str() {

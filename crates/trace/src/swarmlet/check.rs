@@ -1,5 +1,5 @@
-//! Finds what was not understood in the files of a worker and of its store, and what was probably
-//! meant.
+//! Finds the parts of the files of a worker and its store that were not understood, and suggests
+//! their probable meaning.
 
 mod document;
 mod index;
@@ -17,7 +17,7 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{Record, Remarks, SkipReport, WorkerCheck};
 use swarmletfs_base::store::Store;
 
-/// Finds what was not understood in the files of a worker. Keeps `limit` remarks of each kind.
+/// Checks the files of a worker. Keeps `limit` remarks of each kind.
 pub(super) fn check_worker(
     source: RecordSource<'_>,
     record: &Record,
@@ -36,8 +36,7 @@ pub(super) fn check_worker(
     check
 }
 
-/// Finds what was not understood in a store outside of its workers. Keeps `limit` remarks of each
-/// kind.
+/// Checks a store outside of its workers. Keeps `limit` remarks of each kind.
 pub(super) fn check_store(
     store: &dyn Store,
     outputs: Option<&dyn Store>,

@@ -33,16 +33,13 @@ const OWNERS_MAX: usize = 16;
 /// Maximum number of unlisted directories that are remembered.
 const UNLISTED_MAX: usize = 10_000;
 
-/// An entry of an index.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct IndexEntry {
-    /// The owner of the described worker, if stated.
     owner: Option<String>,
     pub(super) task: Option<String>,
     pub(super) task_type: Option<String>,
     pub(super) tags: Vec<String>,
     pub(super) summary: Option<String>,
-    /// The status as spelled in the index.
     pub(super) status: Option<String>,
     pub(super) created_at: Option<String>,
 }
@@ -55,13 +52,11 @@ impl IndexEntry {
     }
 }
 
-/// The contents of one index file.
 #[derive(Debug, Clone, Default)]
 struct IndexFile {
     /// Fingerprint of the file that the contents were read from. `None` if the next refresh must
     /// read the file again.
     key: Option<Key>,
-    /// Time at which this fingerprint was first seen.
     first_seen: Option<Instant>,
     /// True if no later write can leave the same fingerprint. A second write within one clock tick
     /// does not change it.
@@ -80,7 +75,6 @@ fn hash_folder(folder: &RelPath) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
-/// Entries by the worker's directory.
 type Entries = HashMap<RelPath, FolderEntries>;
 
 /// The entries of one directory, encoded in the order of the index. Decoded only when that worker's
@@ -112,12 +106,10 @@ impl FolderEntries {
     }
 }
 
-/// The contents of all index files.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StoreIndex([IndexFile; FILES.len()]);
 
 impl StoreIndex {
-    /// Returns all entries of a worker's directory.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
         self.0
             .iter()
@@ -188,7 +180,6 @@ impl IndexFile {
     }
 }
 
-/// The result of reading an index file.
 #[derive(Default)]
 struct IndexContents {
     entries: Entries,
@@ -226,9 +217,7 @@ fn read_index(
 /// empty list. Reads one item at a time, so that a large index costs only the memory of the kept
 /// entries.
 struct IndexVisitor<'a> {
-    /// The directory of the index file.
     folder: &'a RelPath,
-    /// The directories whose entries are kept.
     wanted: &'a HashSet<&'a RelPath>,
     contents: &'a mut IndexContents,
 }

@@ -9,33 +9,25 @@ use swarmletfs_base::model::SkipReason;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store};
 
-/// The directory of the workers, if they have one.
 pub const WORKERS: &str = "workers";
-/// The directory of the supervisor's notes.
 pub const SUPERVISOR: &str = "supervisor";
-/// The metadata file of a worker.
 pub const METADATA: &str = "metadata.json";
 /// The task file, in the layout whose metadata has no task.
 pub const TASK: &str = "task.txt";
-/// The directory of the tool calls' outputs.
 pub const CALLS: &str = "tool_calls";
-/// The directory of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
-/// The directory of the log of changes, beside the workers.
 pub const AUDIT: &str = "audit";
 /// The directory of the drafts of workers that run in a view of a workspace, beside the workers.
 pub const DRAFTS: &str = "drafts";
-/// The directory of the records of removed workers, beside the workers.
 pub const TOMBSTONES: &str = "tombstones";
 /// The directory of the records of workers in a sandbox, beside the workers.
 pub const REGISTRY: &str = "registry";
-/// The list of a worker's changes in its workspace.
 pub const CHANGES_FILE: &str = "changes.json";
 /// The directory of the changed files of a workspace, as the worker left them.
 pub const CHANGES: &str = "changes";
 /// The directory of the changed files of a workspace, as the worker found them.
 pub const BASE: &str = "base";
-/// The directory of what was replaced when changes were applied.
+/// The directory of the files that were replaced when changes were applied.
 pub const APPLIED: &str = "applied";
 /// Directories in a store's root that are not workers, unless they look like one.
 const BESIDE_WORKERS: [&str; 4] = [AUDIT, DRAFTS, TOMBSTONES, REGISTRY];
@@ -77,14 +69,13 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     Ok(found)
 }
 
-/// A search result, with the state of the listed directories.
 pub(super) struct CachedCandidates {
     state: [Key; 6],
     found: Candidates,
 }
 
-/// Returns the cached result if the directories are unchanged, else that of [`find_workers`]. Also
-/// returns the value to cache.
+/// Returns the cached result if the directories are unchanged, else the result of [`find_workers`].
+/// Also returns the value to cache.
 ///
 /// # Errors
 ///

@@ -8,7 +8,6 @@ use serde_json::Number;
 
 use super::super::lenient::{Lenient, deserialize_lenient};
 
-/// A value, reduced to the parts that outcomes are derived from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Literal {
     #[default]
@@ -20,14 +19,12 @@ pub(super) enum Literal {
     Object(OutcomeFields),
 }
 
-/// The fields of an object that outcomes are derived from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct OutcomeFields {
     pub(super) ok: Option<Box<Literal>>,
     pub(super) exit_code: Option<Box<Literal>>,
     pub(super) status_code: Option<Box<Literal>>,
     pub(super) data: Option<Box<Literal>>,
-    /// True if the object has any field.
     pub(super) is_non_empty: bool,
 }
 

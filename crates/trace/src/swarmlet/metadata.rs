@@ -16,18 +16,16 @@ use swarmletfs_base::store::{Store, read_range, read_whole};
 /// Maximum size of a metadata file that is read, in bytes.
 pub const SIZE_MAX: u64 = 2 << 20;
 
-/// A worker as it was read from its metadata.
 pub(super) struct ReadWorker {
     pub(super) worker: Worker,
     /// Its metadata, as far as it counts; empty if absent or torn.
     pub(super) metadata: Map<String, Value>,
-    /// What the registry of the store has of it.
     pub(super) registration: Registration,
 }
 
-/// Reads the worker in `folder`, which lies at `root` in its store. What the registry has of it
-/// stands above its metadata. The store's index supplies missing values, but never the owner. If
-/// the metadata is torn, the last good record stays unchanged, unless the registry has one.
+/// Reads the worker in `folder`, which lies at `root` in its store. Its record in the registry
+/// overrides its metadata. The store's index supplies missing values, but never the owner. If the
+/// metadata is torn, the last good record stays unchanged, unless the registry has one.
 pub(super) fn read_worker(
     folder: &dyn Store,
     root: &RelPath,
@@ -202,7 +200,6 @@ fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
     bounded::parse_metadata(&bytes).map_err(|error| bad(error.to_string()))
 }
 
-/// Returns the task stated in the metadata.
 pub(super) fn task(metadata: &Map<String, Value>) -> Option<String> {
     MetadataFields(metadata).text("task")
 }
@@ -232,7 +229,6 @@ impl MetadataFields<'_> {
         top.or(config)
     }
 
-    /// Returns a value, shortened if it is long.
     fn word(&self, key: &str) -> Option<SharedStr> {
         self.text(key).map(|text| shorten_word(text).into())
     }

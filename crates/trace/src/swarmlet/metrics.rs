@@ -19,11 +19,8 @@ use swarmletfs_base::model::Outcome;
 use swarmletfs_base::store::Store;
 
 pub const FILE: &str = "metrics.jsonl";
-/// The event of a line that records a call that ended.
 pub const CALL_EVENT: &str = "tool_call";
-/// The event of a line that records the start of a call.
 pub const START_EVENT: &str = "call_start";
-/// The key of a call's number.
 pub(super) const NUMBER_KEY: &str = "seq";
 /// Keys that name the tool, in the order of preference; the first is the documented one.
 pub(super) const TOOL_KEYS: [&str; 2] = ["tool", "name"];
@@ -32,7 +29,6 @@ pub(super) const SUCCESS_KEYS: [&str; 2] = ["success", "ok"];
 /// Keys of which at least one is in the record of a call.
 pub(super) const MEASURE_KEYS: [&str; 4] = ["success", "ok", "exit_code", "duration_ms"];
 
-/// The record of one call.
 #[derive(Debug, Default)]
 pub(super) struct RecordedCall {
     pub(super) success: Option<bool>,
@@ -42,7 +38,6 @@ pub(super) struct RecordedCall {
     pub(super) input: Option<InputLine>,
     /// True if the file lacks a part of the output.
     pub(super) truncated: bool,
-    /// True if a line states that the call began.
     has_start: bool,
     /// True if a record states how the call ended.
     has_end: bool,
@@ -54,7 +49,6 @@ impl RecordedCall {
         self.has_start && !self.has_end
     }
 
-    /// Returns the recorded outcome, if there is one.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match (self.success, self.exit_code) {
             (Some(false), _) => Some(Outcome::Failed),
@@ -118,14 +112,12 @@ fn first<'a>(fields: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value>
 pub(super) struct CallFiles {
     /// The tool's key of each file, in the order of the calls.
     keys: Vec<String>,
-    /// Number of files of each tool.
     counts: HashMap<String, usize>,
     /// Position of each file by its number and its tool's key. The first of several files counts.
     positions: HashMap<(u64, String), usize>,
 }
 
 impl CallFiles {
-    /// Adds the file of the next call, which has this number and tool.
     pub(super) fn add(&mut self, seq: u64, tool: &str) {
         let key = tool_key(tool);
         *self.counts.entry(key.clone()).or_default() += 1;
@@ -133,12 +125,10 @@ impl CallFiles {
         self.keys.push(key);
     }
 
-    /// Returns the number of files of each tool.
     pub(super) fn counts(&self) -> &HashMap<String, usize> {
         &self.counts
     }
 
-    /// Returns the position of the file with this number and tool, if there is one.
     pub(super) fn position(&self, seq: u64, tool: &str) -> Option<usize> {
         self.positions.get(&(seq, tool_key(tool))).copied()
     }
@@ -159,7 +149,6 @@ impl CallFiles {
 pub(super) struct CallRecords {
     /// Records that state the number of their call, by the position of its file.
     numbered: HashMap<usize, RecordedCall>,
-    /// Records without a number, by the tool's key.
     in_order: HashMap<String, Vec<RecordedCall>>,
     inputs: InputBudget,
 }

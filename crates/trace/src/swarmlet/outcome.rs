@@ -17,7 +17,6 @@ pub(super) const WHOLE_MAX: u64 = 16 << 20;
 /// Size of the head of an output, in bytes.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
-/// The outcome of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OutputVerdict {
     pub(super) outcome: Outcome,
@@ -32,7 +31,6 @@ pub(super) struct OutputVerdict {
 pub(super) struct Stub {
     /// Artifact ID: 32 hexadecimal digits.
     pub(super) artifact: String,
-    /// Size of the output in bytes, as stated in the note.
     pub(super) bytes: u64,
 }
 
@@ -49,7 +47,6 @@ impl OutputVerdict {
     }
 }
 
-/// Returns true if an output with this head must be read whole.
 pub(super) fn needs_whole_output(head: &[u8]) -> bool {
     head.trim_ascii_start().first() == Some(&b'{')
 }

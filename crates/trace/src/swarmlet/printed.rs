@@ -5,7 +5,6 @@ use serde::Deserialize;
 use super::super::lenient::{MaybeObject, MaybeStr};
 use swarmletfs_base::failure_signs::suspect_line;
 
-/// A result with the texts that a command printed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Printed<'a> {
@@ -19,7 +18,6 @@ struct Printed<'a> {
     data: MaybeObject<PrintedData<'a>>,
 }
 
-/// The texts that a command printed, inside a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PrintedData<'a> {

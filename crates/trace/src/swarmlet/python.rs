@@ -79,7 +79,6 @@ struct OpenBracket {
     closing: char,
     /// Position in the JSON, as also in `item`.
     start: usize,
-    /// Position of the last item.
     item: usize,
     commas: usize,
     is_dict: bool,

@@ -16,14 +16,11 @@ use swarmletfs_base::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, File, FileOpener, Kind, Store, read_range, read_whole};
 
-/// The worker's final result.
 pub const RESULT: &str = "result.txt";
-/// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
 /// Files to show if no calls are recorded, most informative first. Other logs follow the first.
 const LOOSE: [&str; 4] =
     ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
-/// The directory of a worker's logs.
 pub const LOGS: &str = "logs";
 /// The output of the command that is the worker itself, in the directory of its logs.
 pub const EXECUTION_LOG: &str = "execution.log";
@@ -35,7 +32,6 @@ pub const TOOLS_USED: &str = "tools_used.json";
 const TASK_MAX: usize = 8_192;
 /// Maximum length of a tool name in that list, in bytes.
 const TOOL_NAME_MAX: usize = 200;
-/// Maximum number of tool names.
 const TOOLS_MAX: usize = 200;
 
 /// Reads the files of a worker. A file that cannot be read is noted, and the others are still read.
@@ -115,7 +111,6 @@ pub(super) fn read_record(
     Record { worker, trace, unread }
 }
 
-/// Files that exist but could not be read, with the reason.
 #[derive(Default)]
 struct ReadErrors(Vec<(RelPath, String)>);
 
@@ -139,7 +134,6 @@ impl ReadErrors {
     }
 }
 
-/// A file in `tool_calls/` with the name of a call's output.
 struct CallFile {
     seq: u64,
     tool: String,
@@ -163,7 +157,6 @@ pub fn split_call_name(name: &str) -> Option<(&str, &str)> {
     is_number.then_some((number, tool))
 }
 
-/// Parses the name of a call's file.
 fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
     let text = entry.name.to_text().into_owned();
     let (number, tool) = split_call_name(&text)?;

@@ -1,9 +1,10 @@
-//! The registry of a store: what a supervisor and the runner say of a worker in a sandbox.
+//! The registry of a store: facts that a supervisor and the runner state about a worker in a
+//! sandbox.
 //!
 //! Such a worker can write its own directory, and so its metadata.json. `registry/<id>.json` is
-//! beside the workers, where it can write nothing. What the file says of a worker is shown; a
-//! metadata.json that says something else is a claim of the worker. A worker without such a file is
-//! all that its metadata.json says.
+//! beside the workers, where it can write nothing. Views show the fields of that file; a different
+//! value in metadata.json is a claim of the worker. Without such a file, metadata.json alone
+//! describes the worker.
 
 use std::any::Any;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,9 +23,7 @@ use swarmletfs_base::store::{DirEntry, File, Identity, Meta, Store, read_whole};
 
 /// Maximum size of a record, in bytes. It repeats a metadata.json of at most 2 MiB, and its notes.
 pub const SIZE_MAX: u64 = 8 << 20;
-/// Suffix of the name of a record, after the id.
 const SUFFIX: &[u8] = b".json";
-/// The version of the records.
 const VERSION: u32 = 1;
 /// Number of versions of changes.json that are vouched for: the last one, and its successor, which
 /// is announced before it is written.
@@ -52,12 +51,9 @@ const SUPERVISED: [&str; 14] = [
 const END: [&str; 5] = ["status", "exit_code", "finished_at", "duration_ms", "completion_time_ms"];
 /// The fields of the end that clocks of two programs state differently.
 const CLOCKS: [&str; 2] = ["finished_at", "duration_ms"];
-/// The field with the notes that a supervisor made on the worker.
 pub const SUPERVISOR_NOTES: &str = "supervisor_notes";
-/// The field with the owner.
 const OWNER: &str = "owner_id";
 
-/// The record of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RegistryRecord {
     version: u32,
@@ -93,9 +89,7 @@ impl From<Identity> for FolderId {
 /// A statement of a worker that its record contradicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The field of metadata.json.
     pub field: String,
-    /// Its value, as text.
     pub text: String,
 }
 
@@ -157,12 +151,10 @@ impl RegistryRecord {
         self.registry != registry || self.folder == folder
     }
 
-    /// Returns the record for a copy of the worker in another store.
     pub fn for_copy(self, registry: FolderId, folder: FolderId) -> RegistryRecord {
         RegistryRecord { registry, folder, ..self }
     }
 
-    /// Returns the fields of metadata.json that a supervisor set.
     pub fn metadata(&self) -> &Map<String, Value> {
         &self.metadata
     }
@@ -187,8 +179,8 @@ impl RegistryRecord {
         self.changes.contains(&hash(changes))
     }
 
-    /// Puts what the record says in the place of what a metadata.json with the fields `stated`
-    /// says. Returns the claims that the record contradicts.
+    /// Overrides fields in `stated`, the fields of a metadata.json, with the fields of the record.
+    /// Returns the claims that the record contradicts.
     pub fn correct(&self, stated: &mut Map<String, Value>) -> Vec<Claim> {
         let mut claims = Vec::new();
         for key in SUPERVISED {
@@ -210,7 +202,7 @@ impl RegistryRecord {
     }
 }
 
-/// Removes all that only a record may say of a worker whose record cannot be used.
+/// Removes the fields that only a record may state, for a worker whose record cannot be used.
 fn withhold(stated: &mut Map<String, Value>) {
     for key in SUPERVISED.iter().chain(&END) {
         take(stated, key);
@@ -225,7 +217,7 @@ fn take(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     top.into_iter().chain(inner).filter(|value| !value.is_null()).collect()
 }
 
-/// Adds what the field `key` claims by `values`, each once, unless it is `known`.
+/// Adds a claim of the field `key` for each distinct value in `values`, unless it is `known`.
 fn add_claims(claims: &mut Vec<Claim>, key: &str, values: &[Value], known: Option<&Value>) {
     for claim in values.iter().filter_map(|value| claim(key, value, known)) {
         if !claims.contains(&claim) {
@@ -247,9 +239,8 @@ fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// The record of a worker, as it was read.
 pub(super) enum Registration {
-    /// The worker has none: its metadata.json is all that is known of it.
+    /// The worker has none: only its metadata.json describes it.
     None,
     Known(Box<RegistryRecord>),
     /// It has one that cannot be used.
@@ -263,13 +254,12 @@ pub(super) enum Registration {
 }
 
 impl Registration {
-    /// Reads the record of the worker in `folder`.
     pub(super) fn read(folder: &dyn Store) -> Registration {
         let any: &dyn Any = folder;
         any.downcast_ref::<RegisteredFolder>().map_or(Registration::None, RegisteredFolder::read)
     }
 
-    /// Returns true if the worker has a record, so that its own files do not say who it is.
+    /// Returns true if the worker has a record, which overrides its own files.
     pub(super) fn is_binding(&self) -> bool {
         matches!(self, Registration::Known(_) | Registration::Bad { .. })
     }
@@ -283,8 +273,8 @@ impl Registration {
         }
     }
 
-    /// Puts what is known of the worker in the place of what its metadata.json says in `stated`.
-    /// Returns the flaws of both.
+    /// Overrides fields in `stated`, the fields of metadata.json, with the known facts about the
+    /// worker. Returns the flaws of both.
     pub(super) fn correct(&self, stated: &mut Map<String, Value>) -> Vec<Flaw> {
         match self {
             Registration::None => Vec::new(),
@@ -327,11 +317,9 @@ pub(super) fn record_meta(folder: &dyn Store) -> Result<Option<Meta>> {
     if_exists(folder.registry.stat_without_acl(&folder.file))
 }
 
-/// The directory of a worker in a store that has a registry.
 pub(super) struct RegisteredFolder {
     folder: Box<dyn Store>,
     registry: Arc<dyn Store>,
-    /// The record of the worker in the registry.
     file: RelPath,
 }
 

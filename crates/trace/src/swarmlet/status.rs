@@ -2,7 +2,6 @@
 
 use swarmletfs_base::model::Status;
 
-/// The documented words.
 pub(super) const WORDS: [(&str, Status); 5] = [
     ("created", Status::Created),
     ("running", Status::Running),
@@ -40,13 +39,11 @@ const SYNONYMS: [(&str, Status); 24] = [
 /// Synonyms that state an end but no success, so that an exit code may state a failure.
 const ENDED: [&str; 4] = ["done", "finished", "ended", "exited"];
 
-/// A status word of a metadata file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StatusWord {
     pub(super) status: Status,
     /// False for a synonym of a documented word.
     pub(super) is_documented: bool,
-    /// True if the word states only that the worker has ended.
     states_only_an_end: bool,
 }
 
@@ -81,7 +78,6 @@ pub(super) fn with_exit_code(word: &str, exit_code: Option<i64>) -> Status {
     }
 }
 
-/// Returns the status of a process that ended with `code`.
 pub(super) fn of_exit_code(code: i64) -> Status {
     if code == 0 { Status::Completed } else { Status::Failed }
 }

@@ -20,17 +20,13 @@ pub(super) const WORDS_MAX: usize = 4_096;
 /// Maximum length of a tool name, in bytes; file names are no longer.
 const NAME_MAX: usize = 255;
 
-/// The contents of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. There are
     /// at most as many inputs as files.
     pub(super) inputs: HashMap<String, Vec<Option<InputLine>>>,
-    /// Calls without a file.
     pub(super) unanswered: UnansweredCalls,
-    /// The last text of the assistant.
     pub(super) last_words: Option<String>,
-    /// Statistics of the lines.
     pub(super) lines: LineStats,
     input_budget: InputBudget,
 }
@@ -60,7 +56,6 @@ pub(super) fn read(
 }
 
 impl Thread {
-    /// Adds the text and the calls of an assistant's message.
     fn add_assistant_message(
         &mut self,
         content: Option<&Value>,

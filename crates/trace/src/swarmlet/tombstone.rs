@@ -10,18 +10,13 @@ use swarmletfs_base::store::{Kind, Store, is_temporary};
 
 /// Maximum size of the file, in bytes.
 pub const SIZE_MAX: u64 = 256 << 10;
-/// Suffix of the name of the file, after the id.
 const SUFFIX: &[u8] = b".json";
 
-/// The record of a removed worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// Id of the worker.
     pub id: String,
-    /// Run that it belonged to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// Its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The beginning of its task.
@@ -29,7 +24,6 @@ pub struct Tombstone {
     pub task: String,
     /// Its outcome: `ok`, `failed` or `unknown`.
     pub outcome: String,
-    /// Time of the removal, UTC.
     pub removed_at: Timestamp,
     /// The rule that it was removed by, as `--older-than 30d`.
     pub rule: String,

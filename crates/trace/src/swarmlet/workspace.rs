@@ -1,4 +1,4 @@
-//! Reads changes.json: what a worker changed in its own view of a workspace.
+//! Reads changes.json: the changes that a worker made in its own view of a workspace.
 
 use serde::Deserialize;
 
@@ -15,12 +15,10 @@ use swarmletfs_base::store::{Store, read_range, read_whole};
 pub(super) const SIZE_MAX: u64 = 64 << 20;
 /// Length of the beginning of changes.json that tells it from other files, in bytes.
 const HEAD_BYTES: usize = 64;
-/// Maximum number of files that a record names.
 const FILES_MAX: usize = 2_000;
-/// The directories that hold what was there before the worker or a person changed it.
+/// The directories that hold the files from before a change by the worker or a person.
 const ORIGINALS: &[&str] = &[BASE, APPLIED];
 
-/// A file of the name changes.json.
 enum ChangesFile {
     /// A file that does not state a version first, or none.
     OfWorker,
@@ -31,11 +29,6 @@ enum ChangesFile {
 }
 
 impl ChangesFile {
-    /// Reads the file of a worker that has this `registration`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be read.
     fn read(folder: &dyn Store, registration: &Registration) -> Result<ChangesFile> {
         if !may_be_changes(folder)? {
             return Ok(ChangesFile::OfWorker);
@@ -81,7 +74,7 @@ fn states_version(head: &[u8]) -> bool {
     rest.is_some_and(|rest| rest.trim_ascii_start().starts_with(b"\"version\""))
 }
 
-/// Returns the directories that only hold copies of what was there before.
+/// Returns the directories that only hold copies of files from before a change.
 pub(super) fn folders_of_originals(folder: &dyn Store) -> &'static [&'static str] {
     if has_changes(folder).unwrap_or(false) { ORIGINALS } else { &[] }
 }
@@ -123,7 +116,8 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<WorkspaceChanges, Strin
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
-/// What changes.json says of a run: the changed files without folders, and the end of its command.
+/// The facts of changes.json about a run: the changed files without folders, and the end of its
+/// command.
 #[derive(Default)]
 pub(super) struct RecordedRun {
     /// True if there is a changes.json of ours, understood or not.
@@ -134,8 +128,8 @@ pub(super) struct RecordedRun {
     pub(super) command: Option<CommandExit>,
 }
 
-/// Reads what changes.json says of a run; nothing if it is not understood, or if the worker has a
-/// `registration` that does not vouch for it.
+/// Reads the facts of changes.json about a run; none if it is not understood, or if the worker has
+/// a `registration` that does not vouch for it.
 ///
 /// # Errors
 ///

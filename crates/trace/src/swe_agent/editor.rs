@@ -1,21 +1,18 @@
-//! Commands of the tool `str_replace_editor`, and what they did to files.
+//! Commands of the tool `str_replace_editor`, and their effects on files.
 //!
 //! A command counts only if its effect is certain: its words are as the program quotes them, so
 //! that the shell changed none, and the tool reported that it was done.
 
 use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 
-/// The tool that edits files.
 const TOOL: &str = "str_replace_editor";
 /// Characters with a meaning for the shell.
 const SPECIAL: [char; 21] = [
     '$', '`', '&', ';', '|', '<', '>', '(', ')', '{', '}', '[', ']', '*', '?', '~', '!', '#', '\\',
     '"', '\n',
 ];
-/// A single quote in a quoted word.
 const QUOTED_QUOTE: &str = "'\"'\"'";
 
-/// A command that was done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EditorCommand {
     path: String,
@@ -67,7 +64,6 @@ impl EditorCommand {
         Some(EditorCommand { path: path.clone(), action })
     }
 
-    /// Returns the file that the command read or changed.
     pub(super) fn accessed_file(&self) -> FileAccess {
         let lines = |text: &str| text.lines().count() as u64;
         let (kind, added, removed) = match &self.action {
@@ -80,7 +76,6 @@ impl EditorCommand {
         FileAccess { path: self.path.clone(), kind, added, removed }
     }
 
-    /// Returns the change that the command made.
     pub(super) fn into_edit(self) -> FileEdit {
         let edit = FileEdit { path: self.path, ..FileEdit::default() };
         let replacement =

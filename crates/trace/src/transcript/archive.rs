@@ -21,26 +21,27 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{File, Meta, copy_from};
 
-/// Number of decompressed bytes that are kept: one block more than any reader reads.
+/// Maximum number of decompressed bytes that are kept of a file: one block more than any reader
+/// reads.
 const DECOMPRESSED_MAX: u64 = document::FILE_MAX + BLOCK as u64;
 /// Length of a block before it is compressed again, in bytes.
 const BLOCK: usize = 64 << 10;
-/// Maximum memory for all blocks, in bytes. Those that were read last are kept even beyond it.
+/// Maximum memory for all blocks, in bytes. The contents that were read last are kept even beyond
+/// it.
 const CACHE_BYTES: usize = 128 << 20;
-/// Weight of a decoder: four are kept of transcripts that nobody reads. Most take a few MiB, and
-/// none more than its window.
+/// Weight of a decoder. It lets four decoders stay for transcripts that nobody reads. Most take a
+/// few MiB, and none more than its window.
 const DECODER_WEIGHT: usize = CACHE_BYTES / 4;
-/// Maximum number of transcripts of which blocks are kept.
+/// Maximum number of transcripts whose blocks are kept.
 const CACHED_MAX: usize = 100;
 
 type Decoder = Decompressed<BufReader<FileReader>>;
 
-/// The decompressed transcripts of one store, those read last at the end.
+/// The decompressed transcripts of one store, the most recently read at the end.
 #[derive(Default)]
 pub(super) struct Archives(Mutex<VecDeque<(RelPath, TranscriptVersion, Arc<Archive>)>>);
 
 impl Archives {
-    /// Returns the decompressed contents of `file`, which lies at `path` and has this `version`.
     fn get(
         &self,
         path: &RelPath,
@@ -78,7 +79,6 @@ pub(super) struct ArchiveFile {
 }
 
 impl ArchiveFile {
-    /// Opens the contents of `file`, which lies at `path` in the store of `archives`.
     pub(super) fn new(file: Box<dyn File>, path: RelPath, archives: Arc<Archives>) -> ArchiveFile {
         ArchiveFile { file: file.into(), path, archives, held: Mutex::new(None) }
     }
@@ -110,13 +110,13 @@ struct Archive {
 }
 
 struct Blocks {
-    /// Reads on. `None` at the end of the contents, which damaged or torn ones have before it.
+    /// `None` after the end of the contents. Damaged or torn contents end before the damage.
     decoder: Option<Decoder>,
-    /// All blocks are full but the last.
+    /// All blocks except the last one are full.
     compressed: Vec<Box<[u8]>>,
     /// Number of bytes in all blocks before they were compressed.
     length: u64,
-    /// Number of bytes in all blocks.
+    /// Memory use of all compressed blocks, in bytes.
     weight: usize,
     /// The block that was read last, by its number.
     last: Option<(usize, Vec<u8>)>,
@@ -135,7 +135,7 @@ impl Archive {
         Archive { blocks: Mutex::new(blocks) }
     }
 
-    /// Returns the memory that the contents take, unless they are being read.
+    /// Returns the memory use in bytes, or 0 while another thread reads the contents.
     fn weight(&self) -> usize {
         self.blocks.try_lock().map_or(0, |blocks| {
             blocks.weight + if blocks.decoder.is_some() { DECODER_WEIGHT } else { 0 }
@@ -165,7 +165,7 @@ impl Blocks {
     fn extend(&mut self) -> Result<bool> {
         let Some(decoder) = &mut self.decoder else { return Ok(false) };
         let mut block = Vec::with_capacity(BLOCK);
-        // What precedes the damage is kept.
+        // The bytes before the damage are kept.
         let read = decoder.take(BLOCK as u64).read_to_end(&mut block);
         if read.is_err() || block.len() < BLOCK {
             self.decoder = None;
@@ -184,7 +184,6 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Returns a block that was read before.
     fn block(&mut self, number: usize) -> Result<&[u8]> {
         let held = self.last.take().filter(|(held, _)| *held == number);
         let block = match held {
@@ -201,7 +200,6 @@ impl Blocks {
     }
 }
 
-/// Reads a file from its beginning.
 struct FileReader {
     file: Arc<dyn File>,
     offset: u64,

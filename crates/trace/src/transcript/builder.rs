@@ -31,33 +31,26 @@ pub(crate) const AGENTS_MAX: usize = 10_000;
 pub(crate) const HEAD_MAX: usize = 8_192;
 /// Maximum number of unrecognized record types that are counted separately.
 const UNKNOWN_TYPES_MAX: usize = 50;
-/// Maximum length of the name of an unrecognized record type, in bytes.
 const TYPE_MAX: usize = 64;
-/// Maximum number of calls whose results are looked at when messages are removed.
+/// Maximum number of calls whose results are checked when messages are removed.
 const REOPENED_MAX: usize = 1_000;
-/// Maximum number of messages whose tokens may change still. Lines of messages that are written at
+/// Maximum number of messages whose tokens may still change. Lines of messages that are written at
 /// once are mixed.
 const RECENT_MAX: usize = 8;
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
-/// Adds records to an index, one at a time.
 pub(crate) struct IndexBuilder<'f> {
     pub(crate) index: TranscriptIndex,
     accessed_files: AccessedFiles<'f>,
     shape: Shape,
     holds: Holds,
-    /// Numbers of the conversations inside the transcript, by ID.
     agents: HashMap<String, usize>,
-    /// Numbers of the calls, for each conversation; the transcript's own comes first.
     calls: Vec<CallNumbers>,
-    /// Hashes of the IDs of messages whose tokens were counted, for each conversation.
     counted: Vec<HashSet<u64>>,
-    /// The messages that have IDs, for each conversation; the transcript's own comes first.
     messages: Vec<MessageNumbers>,
     /// The conversation of each record that the format noted, by the record's ID.
     records: HashMap<String, usize>,
-    /// Hashes of the records that have IDs.
     seen: HashSet<u64>,
     /// Number of the conversation of the document that is being read, once it has one.
     document: Option<usize>,
@@ -65,7 +58,6 @@ pub(crate) struct IndexBuilder<'f> {
 }
 
 impl<'f> IndexBuilder<'f> {
-    /// Creates a builder that extends the index of the transcript at `location`.
     pub(crate) fn new(
         index: TranscriptIndex,
         accessed_files: AccessedFiles<'f>,
@@ -103,7 +95,7 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Sets the title unless it has one from a preferred source.
+    /// Sets the title unless the session has one from a preferred source.
     pub(crate) fn set_title(&mut self, source: TitleSource, text: Option<String>) {
         let Some(text) = text.map(|text| truncate(text, WORD_MAX)) else { return };
         let title = &mut self.index.facts.title;
@@ -112,7 +104,6 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Counts a record of an unrecognized type.
     pub(crate) fn count_unknown_type(&mut self, kind: &str) {
         let counts = &mut self.index.unknown_types;
         let kind = shorten(kind, TYPE_MAX);
@@ -124,7 +115,7 @@ impl<'f> IndexBuilder<'f> {
         *counts.entry(kind).or_default() += 1;
     }
 
-    /// Returns the conversation with a number; the transcript's own is 0.
+    /// Returns the conversation with a number. The transcript's own conversation is 0.
     pub(crate) fn conversation(&mut self, number: usize) -> Option<&mut Conversation> {
         self.index.numbered_mut(number)
     }
@@ -160,7 +151,6 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Begins a document that is a conversation of its own.
     pub(super) fn begin_document(&mut self) {
         self.index.documents += 1;
         self.document = None;
@@ -176,8 +166,8 @@ impl<'f> IndexBuilder<'f> {
         self.document
     }
 
-    /// Gives the conversation of the document that is being read its ID. The ID of an earlier
-    /// document is completed by the number of the document.
+    /// Sets the ID of the conversation of the current document. If an earlier document has the ID,
+    /// the number of the current one is appended.
     pub(crate) fn name_document(&mut self, id: &str) {
         let wanted = shorten_id(id);
         let Some(number) = self.document_conversation().filter(|_| !wanted.is_empty()) else {
@@ -205,34 +195,28 @@ impl<'f> IndexBuilder<'f> {
         ids.find(is_free).unwrap_or_default()
     }
 
-    /// Returns the number of the conversation `agent`, if records of it were added.
     pub(crate) fn find_agent(&self, agent: &str) -> Option<usize> {
         self.agents.get(&shorten_id(agent)).copied()
     }
 
-    /// Returns true if the transcript may hold other workers.
     pub(crate) fn may_hold_agents(&self) -> bool {
         self.holds != Holds::One
     }
 
-    /// Notes the conversation of the record with an ID.
     pub(crate) fn note_record(&mut self, id: &str, conversation: usize) {
         self.records.insert(shorten_id(id), conversation);
     }
 
-    /// Returns the conversation of a noted record.
     pub(crate) fn conversation_of_record(&self, id: &str) -> Option<usize> {
         self.records.get(&shorten_id(id)).copied()
     }
 
-    /// Removes the stated status of a conversation.
     pub(crate) fn clear_status(&mut self, number: usize) {
         if let Some(conversation) = self.conversation(number) {
             conversation.stated = None;
         }
     }
 
-    /// Sets the status that a record states for a conversation.
     pub(crate) fn set_status(&mut self, number: usize, status: Status, word: Option<&str>) {
         if let Some(conversation) = self.conversation(number) {
             let word = word.map(|word| shorten(word, WORD_MAX));
@@ -240,7 +224,7 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Returns true if a record that consists of the same parts was added before.
+    /// Returns true if a record with the same parts was added before. Remembers the parts.
     pub(crate) fn is_repeated<'a>(&mut self, parts: impl Iterator<Item = &'a str>) -> bool {
         let mut hash = blake3::Hasher::new();
         for part in parts {
@@ -261,8 +245,8 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Notes how a worker ended that this transcript started and that has one of its own; `None` if
-    /// it goes on.
+    /// Records the end of a worker that this transcript started and that has a transcript of its
+    /// own. `None` means that the worker goes on.
     pub(crate) fn note_end(&mut self, worker: &str, end: Option<ReportedEnd>) {
         let (ends, worker) = (&mut self.index.ends, shorten_id(worker));
         match end {
@@ -273,7 +257,6 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Returns true if the conversation has a call with this ID.
     pub(crate) fn has_call(&self, number: usize, id: &str) -> bool {
         self.calls.get(number).is_some_and(|ids| ids.by_id.contains_key(&shorten_id(id)))
     }
@@ -286,7 +269,8 @@ impl<'f> IndexBuilder<'f> {
         true
     }
 
-    /// Notes that the agent itself ended the work `task` of an earlier call. It has no outcome.
+    /// Records that the agent itself ended the work `task` of an earlier call. The work has no
+    /// outcome.
     pub(crate) fn stop_task(&mut self, number: usize, task: &str) {
         let Some(at) = self.calls.get(number).and_then(|ids| ids.starter(task)) else { return };
         let call = self.conversation(number).and_then(|own| own.calls.get_mut(at));
@@ -295,7 +279,6 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Returns an earlier call, and those after it.
     pub(crate) fn call_and_later(
         &self,
         number: usize,
@@ -305,18 +288,15 @@ impl<'f> IndexBuilder<'f> {
         self.index.numbered(number)?.calls.get(at..)?.split_first()
     }
 
-    /// Returns the tool of an earlier call.
     pub(crate) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
         self.call_and_later(number, id).map(|(call, _)| call.tool.as_str())
     }
 
-    /// Returns an earlier call.
     fn call_mut(&mut self, number: usize, id: &str) -> Option<&mut CallEntry> {
         let at = *self.calls.get(number)?.by_id.get(&shorten_id(id))?;
         self.conversation(number)?.calls.get_mut(at)
     }
 
-    /// Sets the record that describes the changes of files by an earlier call.
     pub(crate) fn set_change_record(&mut self, number: usize, id: &str, span: Span) {
         if let Some(call) = self.call_mut(number, id) {
             call.change_record = Some(span);
@@ -339,7 +319,7 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Takes back the last `count` requests of a conversation, and its last text. The calls stay.
+    /// Removes the last `count` requests of a conversation, and its last text. The calls stay.
     pub(crate) fn roll_back(&mut self, number: usize, count: usize) {
         let Some(conversation) = self.conversation(number) else { return };
         let left = conversation.requests.len().saturating_sub(count);
@@ -351,7 +331,6 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Sets the files that an earlier call changed.
     pub(crate) fn set_files(&mut self, number: usize, id: &str, files: Vec<FileAccess>) {
         if let Some(call) = self.call_mut(number, id) {
             call.files = files.into_iter().take(FILES_MAX).map(shorten_path).collect();
@@ -384,13 +363,12 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Sets the model of a conversation.
     pub(crate) fn set_model(&mut self, number: usize, model: &str) {
         let Some(conversation) = self.conversation(number).filter(|_| !model.is_empty()) else {
             return;
         };
         let model = shorten(model, WORD_MAX);
-        // Tokens that were counted before are of this model, too.
+        // Tokens that were counted before belong to this model, too.
         for message in conversation.recent_messages.iter_mut().filter(|own| own.model.is_empty()) {
             message.model.clone_from(&model);
         }
@@ -405,8 +383,8 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Sets the tokens of a message that was added, in place of those that earlier records of it
-    /// state.
+    /// Sets the tokens of a message that was added. They replace the tokens in earlier records of
+    /// the message.
     pub(crate) fn set_message_tokens(
         &mut self,
         number: usize,
@@ -428,7 +406,6 @@ impl<'f> IndexBuilder<'f> {
         count_mark(conversation, at);
     }
 
-    /// Returns true if a conversation has a message with this ID.
     pub(crate) fn has_message(&self, number: usize, id: &str) -> bool {
         let messages = self.messages.get(number);
         messages.is_some_and(|messages| messages.by_id.contains_key(&text_hash(id)))
@@ -460,7 +437,7 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Sets the task of a conversation without a message of its user.
+    /// Sets the task that counts if the user wrote no message, unless it is set already.
     pub(crate) fn set_fallback_task(&mut self, number: usize, span: Span, text: &str) {
         if let Some(conversation) = self.conversation(number).filter(|_| !text.trim().is_empty()) {
             conversation.fallback_task.get_or_insert_with(|| text_ref(span, text));
@@ -527,9 +504,9 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Replaces the messages that a conversation consists of by those with `ids`, each of which the
-    /// format adds again by [`IndexBuilder::add_turns_again`]. Only the tokens of these count, and
-    /// the last one decides how the conversation ended. Calls and requests stay: they took place.
+    /// Replaces the messages of a conversation by the messages with `ids`, each of which the format
+    /// adds again by [`IndexBuilder::add_turns_again`]. Only their tokens count, and the last one
+    /// decides how the conversation ended. Calls and requests stay: they took place.
     pub(crate) fn replace_messages(&mut self, number: usize, ids: &[&str]) {
         let Some(messages) = self.messages.get_mut(number) else { return };
         let numbers = ids.iter().filter_map(|id| messages.by_id.get(&text_hash(id)).copied());
@@ -568,7 +545,6 @@ impl<'f> IndexBuilder<'f> {
         self.add_record_turns(number, span, turns, true);
     }
 
-    /// Adds the turns of the record at `span` to a conversation.
     pub(crate) fn add_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
         self.add_record_turns(number, span, turns, false);
     }
@@ -628,7 +604,6 @@ impl<'f> IndexBuilder<'f> {
     }
 }
 
-/// Adds the text of a turn, and what it means for the course of the conversation.
 fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
     note_ending(conversation, span, turn);
     if turn.role == Role::Assistant {
@@ -674,12 +649,11 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
     }
 }
 
-/// Returns what a person wrote in the message.
+/// Returns the text that a person wrote in the message, unless it is blank.
 fn own_request<'a>(turn: &'a Turn<'_>) -> Option<&'a str> {
     turn.request.as_deref().filter(|request| !request.trim().is_empty())
 }
 
-/// Notes how the conversation stands after a message.
 fn note_ending(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
     let is_empty = turn.text.trim().is_empty();
     let ending = &mut conversation.ending;
@@ -716,7 +690,6 @@ fn text_ref(span: Span, text: &str) -> TextRef {
     TextRef { span, bytes: text.len() as u64, hash: text_hash(text), head: head.to_owned() }
 }
 
-/// A writer that counts bytes.
 struct ByteCounter(u64);
 
 impl io::Write for ByteCounter {

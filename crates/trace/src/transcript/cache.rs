@@ -27,26 +27,21 @@ use swarmletfs_base::error::Result;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{File, read_range};
 
-/// Capacity of the cache, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Maximum weight of an index in the cache, in bytes: the largest ones displace all others, but are
-/// not made again for each file of their workers.
+/// Maximum weight of an index in the cache, in bytes. The largest indexes displace all others, but
+/// are not built again for each file of their workers.
 const WEIGHT_MAX: u64 = CACHE_BYTES / 16 * 15;
 /// Capacity for the results of records that have several, in bytes.
 const RESULT_BYTES: u64 = 64 << 20;
-/// Expected number of cached transcripts.
 const EXPECTED_ENTRIES: usize = 10_000;
 /// Number of bytes at each end of the read part that are hashed to detect changes.
 const HASHED_END_BYTES: u64 = 4_096;
 /// Interval at which a reader that waits for another one checks its deadline.
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum number of transcripts read concurrently.
 const PARALLEL_READS: usize = 16;
 
-/// The results in a record.
 pub(super) type Texts = Arc<[Vec<u8>]>;
 
-/// Indexes of the transcripts of one store.
 pub(super) struct TranscriptCache {
     entries: Cache<RelPath, Arc<CachedTranscript>, IndexWeighter>,
     read_locks: [Mutex<()>; PARALLEL_READS],
@@ -60,7 +55,6 @@ pub(super) struct TranscriptCache {
     disk: Option<IndexStore>,
 }
 
-/// The subagents found inside a transcript.
 struct AgentList {
     /// The version of the transcript at which it was read completely.
     version: Option<TranscriptVersion>,
@@ -182,7 +176,6 @@ impl TranscriptCache {
         &self.containers
     }
 
-    /// Returns the results in the record at `span` if they are cached.
     pub(super) fn results(
         &self,
         path: &RelPath,
@@ -193,7 +186,7 @@ impl TranscriptCache {
         ((of, at) == (version, span)).then_some(texts)
     }
 
-    /// Caches the results in the record at `span`, in place of those of another record.
+    /// Caches the results in the record at `span`. They replace the results of another record.
     pub(super) fn set_results(
         &self,
         path: &RelPath,
@@ -208,12 +201,11 @@ impl TranscriptCache {
         self.agents.lock().insert(path.clone(), list);
     }
 
-    /// Returns the subagents found inside a transcript so far.
     pub(super) fn agents(&self, path: &RelPath) -> Arc<[Name]> {
         self.agents.lock().get(path).map(|list| list.agents.clone()).unwrap_or_default()
     }
 
-    /// Returns how a worker ended that the transcript at `path` started, as far as that was read.
+    /// Returns the end of `worker` if the transcript at `path`, as far as it was read, reports it.
     pub(super) fn end(&self, path: &RelPath, worker: &str) -> Option<ReportedEnd> {
         self.agents.lock().get(path)?.ends.get(worker).cloned()
     }
@@ -233,18 +225,15 @@ impl TranscriptCache {
         true
     }
 
-    /// Returns the number of bytes of the transcript that are indexed already.
     pub(super) fn bytes_read(&self, path: &RelPath) -> u64 {
         self.entries.get(path).map_or(0, |known| known.index.bytes_read)
     }
 
-    /// Drops transcripts for which `is_present` returns false.
     pub(super) fn retain(&self, is_present: &dyn Fn(&RelPath) -> bool) {
         self.agents.lock().retain(|path, _| is_present(path));
     }
 }
 
-/// Returns a hash of both ends of the first `length` bytes.
 fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
     let length_hashed = HASHED_END_BYTES.min(length);
     let mut hash = blake3::Hasher::new();

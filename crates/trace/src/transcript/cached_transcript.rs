@@ -5,13 +5,11 @@ use std::sync::Arc;
 use super::index::TranscriptIndex;
 use swarmletfs_base::store::Meta;
 
-/// The index of a transcript at one version.
 pub(super) struct CachedTranscript {
     pub(super) version: TranscriptVersion,
     /// Hash of both ends of the indexed part.
     pub(super) ends_hash: [u8; 32],
     pub(super) index: Arc<TranscriptIndex>,
-    /// True if the transcript was read to its end.
     pub(super) is_complete: bool,
     /// Number of transcript bytes that the index stored on disk covers.
     pub(super) bytes_on_disk: u64,
@@ -38,7 +36,6 @@ impl TranscriptVersion {
         TranscriptVersion(Meta { mode: 0, uid: 0, gid: 0, nlink: 0, ..meta })
     }
 
-    /// Returns the metadata, without permissions, owners and link count.
     pub(super) fn meta(self) -> Meta {
         self.0
     }

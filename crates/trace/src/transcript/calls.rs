@@ -18,7 +18,6 @@ use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 pub(super) const WORD_MAX: usize = 300;
 /// Maximum number of calls in a conversation; further ones are counted.
 pub(crate) const CALLS_MAX: usize = 100_000;
-/// Maximum number of files of one call.
 pub(super) const FILES_MAX: usize = 200;
 /// Maximum length of a call's text that is no JSON, in bytes.
 const TEXT_MAX: usize = 64 << 10;
@@ -38,10 +37,10 @@ const KEY_ARGUMENTS: [&str; 12] = [
     "prompt",
 ];
 
-/// Returns the files that a call reads or changes, by its tool and arguments.
+/// A function that returns the files that a call reads or changes, from its tool and arguments.
 pub(crate) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<FileAccess>;
 
-/// Adds a call. Returns its index, or that of the call that it repeats.
+/// Adds a call. Returns its index, or the index of the call that it repeats.
 pub(super) fn add_call(
     conversation: &mut Conversation,
     ids: &mut CallNumbers,
@@ -95,7 +94,6 @@ pub(super) fn add_call(
     Some(at)
 }
 
-/// Shortens the path of a file of excessive length.
 pub(super) fn shorten_path(file: FileAccess) -> FileAccess {
     FileAccess { path: shorten(&file.path, WORD_MAX), ..file }
 }
@@ -191,7 +189,7 @@ pub(super) fn add_result(
 }
 
 /// Adds a report on the work that a call started. It is the result of the call if the record does
-/// not know the end of the work yet. Returns the index of the call that the report names.
+/// not show the end of the work yet. Returns the index of the call that the report names.
 fn add_report(
     conversation: &mut Conversation,
     ids: &CallNumbers,
@@ -216,7 +214,6 @@ fn add_report(
     named
 }
 
-/// Creates the result of `call` that is number `part` in the record at `span`.
 pub(super) fn call_result(
     call: &CallEntry,
     span: Span,
@@ -245,7 +242,6 @@ pub(super) fn call_result(
     }
 }
 
-/// Replaces the files that the arguments of a call name by those that its result names.
 fn refine_files(files: &mut Vec<FileAccess>, changed: &[FileAccess]) {
     match (files.as_mut_slice(), changed) {
         (_, []) => {}
@@ -261,17 +257,14 @@ fn refine_files(files: &mut Vec<FileAccess>, changed: &[FileAccess]) {
     }
 }
 
-/// The indexes of a conversation's calls.
 #[derive(Debug, Default)]
 pub(super) struct CallNumbers {
-    /// By ID.
     pub(super) by_id: HashMap<String, usize>,
-    /// The last one that started work with an ID, by that ID.
+    /// The last call that started work with an ID, by the ID of the work.
     by_task: HashMap<String, usize>,
 }
 
 impl CallNumbers {
-    /// Returns the indexes of the calls of a conversation.
     pub(super) fn new(conversation: &Conversation) -> CallNumbers {
         let calls = || conversation.calls.iter().enumerate();
         let ids = calls().filter(|(_, call)| !call.id.is_empty());
@@ -283,7 +276,6 @@ impl CallNumbers {
         }
     }
 
-    /// Returns the last call that started the work `task`.
     pub(super) fn starter(&self, task: &str) -> Option<usize> {
         self.by_task.get(&shorten_id(task)).copied()
     }

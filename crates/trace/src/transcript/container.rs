@@ -1,4 +1,4 @@
-//! Opens the transcript at a location as one file, in whatever form it is stored.
+//! Opens the transcript at a location as one file, in any stored form.
 
 use std::sync::Arc;
 
@@ -8,18 +8,13 @@ use super::location::{Container, TranscriptLocation};
 use swarmletfs_base::error::Result;
 use swarmletfs_base::store::{File, Meta, Store};
 
-/// What is known of the transcripts of one store that are no regular files.
+/// Cached state of the transcripts in a store that are not regular files.
 #[derive(Default)]
 pub(super) struct Containers {
     listings: Arc<FolderListings>,
     archives: Arc<Archives>,
 }
 
-/// Opens the transcript at `location` in the entered directory `folder`.
-///
-/// # Errors
-///
-/// Fails if the transcript cannot be opened.
 pub(super) fn open(
     folder: &dyn Store,
     location: &TranscriptLocation,
@@ -35,8 +30,8 @@ pub(super) fn open(
     }
 }
 
-/// Returns the metadata of the transcript at `location`: that of a regular file. Its size is 0 if
-/// only reading tells it.
+/// Returns the metadata of the transcript at `location` in the form of a regular file. The size of
+/// a compressed transcript is its compressed size.
 ///
 /// # Errors
 ///

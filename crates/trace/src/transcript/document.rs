@@ -17,17 +17,14 @@ use swarmletfs_base::store::{File, read_range};
 const RECORD_MAX: u64 = 16 << 20;
 /// Maximum number of bytes read from a file.
 pub(super) const FILE_MAX: u64 = 256 << 20;
-/// Number of bytes in which the end of a line is searched at once.
 const LINE_CHUNK: usize = 1 << 20;
 /// Maximum nesting depth; a deeper document is read up to that place.
 const DEPTH_MAX: u32 = 10_000;
 
-/// Statistics of reading a file of documents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DocumentStats {
     /// Offset at which the reading ended.
     pub(super) end: u64,
-    /// Number of records.
     pub(super) records: u64,
     /// Number of records that could not be decoded or were too long.
     pub(super) bad: u64,
@@ -37,11 +34,8 @@ pub(super) struct DocumentStats {
     pub(super) partial: Option<PartialRead>,
 }
 
-/// An event that [`for_each`] reports.
 pub(super) enum DocumentEvent<'a> {
-    /// A document begins.
     Begin,
-    /// A record of the document.
     Record(RawRecord<'a>),
 }
 
@@ -113,7 +107,6 @@ pub(super) fn for_each(
     Ok(stats)
 }
 
-/// Reason why the reading stops before the end.
 enum Stop {
     NoTime,
     Syntax,

@@ -76,7 +76,6 @@ fn list_sizes(edit: &FileEdit) -> usize {
         + lines * size_of::<String>()
 }
 
-/// Returns the calls that changed a file, with their numbers and results.
 fn edit_calls(
     conversation: &Conversation,
 ) -> impl Iterator<Item = (u64, &CallEntry, Option<&CallResult>)> {

@@ -17,16 +17,12 @@ use swarmletfs_base::store::{File, Identity, Kind, Meta, Store, read_range};
 
 /// Maximum number of records in a directory; further ones are not read.
 const RECORDS_MAX: usize = 200_000;
-/// Capacity of the cache of listings, in bytes.
 const LISTINGS_BYTES: u64 = 64 << 20;
-/// Expected number of cached listings.
 const EXPECTED_LISTINGS: usize = 1_000;
-/// Approximate memory use of a record in a listing, in bytes.
 const RECORD_WEIGHT: u64 = 120;
 /// Number of bytes at the end of a record that show whether it is whole.
 const TAIL_BYTES: u64 = 8;
 
-/// The listings of the directories of one store, by their paths.
 pub(super) struct FolderListings(Cache<RelPath, Arc<RecordListing>, ListingWeighter>);
 
 impl Default for FolderListings {
@@ -48,34 +44,26 @@ impl Weighter<RelPath, Arc<RecordListing>> for ListingWeighter {
 /// Line feeds in a file become spaces.
 pub(super) struct FolderFile {
     folder: Box<dyn Store>,
-    /// Path of the directory from the store's root.
     path: RelPath,
     listings: Arc<FolderListings>,
     listing: Mutex<Arc<RecordListing>>,
 }
 
-/// The record files of a directory.
 struct RecordListing {
     /// Metadata of the directory before it was listed.
     folder: Meta,
     /// True if every later change of the directory changes its metadata.
     is_settled: bool,
     files: Vec<RecordFile>,
-    /// Metadata of the last record when it was listed.
     last: Option<Meta>,
-    /// Length of all lines, in bytes.
     size: u64,
 }
 
-/// A file with one record.
 #[derive(Clone)]
 struct RecordFile {
     path: RelPath,
-    /// Length of the file, in bytes.
     len: u64,
-    /// Offset at which its line begins.
     begin: u64,
-    /// Offset at which its line ends.
     end: u64,
     /// The read permissions of the file, for the owner and group of the directory and for others.
     readers: u32,
@@ -98,7 +86,6 @@ impl FolderFile {
         Ok(FolderFile { folder, path, listings: listings.clone(), listing: Mutex::new(listing) })
     }
 
-    /// Returns the current listing.
     fn current(&self) -> Result<Arc<RecordListing>> {
         let known = self.listing.lock().clone();
         // Another reader may have listed the directory meanwhile.
@@ -111,7 +98,6 @@ impl FolderFile {
         Ok(listing)
     }
 
-    /// Fills `buffer` with the bytes of `listing` at `offset`. Returns their number.
     fn read_lines(&self, listing: &RecordListing, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let first = listing.files.partition_point(|file| file.end <= offset);
         let (mut at, mut filled) = (offset, 0);
@@ -180,7 +166,6 @@ impl RecordListing {
     }
 }
 
-/// Returns the read permissions of `file` for the owner and group of `folder`, and for others.
 fn readers(folder: &Meta, file: &Meta) -> u32 {
     let others = file.mode & 0o004;
     let owner = if file.uid == folder.uid { file.mode & 0o400 } else { others << 6 };
@@ -188,7 +173,7 @@ fn readers(folder: &Meta, file: &Meta) -> u32 {
     owner | group | others
 }
 
-/// Returns the current listing of `folder`. Takes what has not changed from `known`.
+/// Returns the current listing of `folder`. Takes unchanged parts from `known`.
 ///
 /// # Errors
 ///
@@ -266,7 +251,6 @@ fn list(
     Ok(listing)
 }
 
-/// Returns true if `file` is ordered before the record with this number and path.
 fn is_before(file: &RecordFile, number: u64, path: &RelPath) -> bool {
     let name = file.path.file_name();
     let before = name.as_ref().and_then(record_number).map(|before| (before, &file.path));

@@ -10,7 +10,6 @@ use swarmletfs_base::error::Result;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
-/// Maximum number of directories held open.
 const FOLDERS_MAX: usize = 256;
 
 /// Directories of transcripts, entered once and reused by every access to a worker.

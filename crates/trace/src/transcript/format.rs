@@ -1,4 +1,4 @@
-//! The interface of a transcript format: where its transcripts lie, and what their records mean.
+//! The interface of a transcript format: it locates the transcripts and decodes their records.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,7 @@ use swarmletfs_base::model::{FileAccess, FileEdit, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
-/// A format of transcripts. Everything else about them is common to all formats.
 pub(crate) trait TranscriptFormat: Send + Sync + 'static {
-    /// Returns the identifier of the format.
     fn name(&self) -> &'static str;
 
     /// Finds the files that may be transcripts, by their paths.
@@ -48,7 +46,7 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation>;
 
     /// Returns the location of another form of the transcript, which the program may write in place
-    /// of the one at `location`.
+    /// of the transcript at `location`.
     fn sibling(&self, _location: &TranscriptLocation) -> Option<TranscriptLocation> {
         None
     }
@@ -62,11 +60,10 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     /// Decodes a record and adds it to the index. Returns false if it cannot be decoded.
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool;
 
-    /// Decodes a record that is in the index again, and calls `use_turns` with its turns. The turns
-    /// equal those that [`TranscriptFormat::add_record`] added.
+    /// Decodes a record that is in the index again, and calls `use_turns` with its turns. They
+    /// equal the turns that [`TranscriptFormat::add_record`] added.
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>]));
 
-    /// Returns the files that a call reads or changes, by its tool and arguments.
     fn accessed_files(&self, _tool: &str, _arguments: &Value) -> Vec<FileAccess> {
         Vec::new()
     }
@@ -109,7 +106,7 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>>;
 }
 
-/// Facts that the file beside a transcript states, for those that the transcript does not.
+/// Facts from the file beside a transcript, used where the transcript states none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SessionMetadata {
     /// The status of the session, unless its last messages state one.
@@ -121,19 +118,15 @@ pub(crate) struct SessionMetadata {
     pub(crate) title: Option<String>,
 }
 
-/// A worker's transcript, as far as it was read. When only both ends of it were read, the first
-/// index is that of the beginning, and the last one that of the end.
-/// Otherwise they are the same.
+/// A worker's transcript, as far as it was read. If only both ends were read, the first index
+/// describes the beginning and the last one the end. Otherwise they are the same.
 pub(crate) struct Session<'a> {
     pub(crate) location: &'a TranscriptLocation,
     pub(crate) indexes: [&'a TranscriptIndex; 2],
-    /// The file beside the transcript that describes it.
     pub(crate) metadata: Option<&'a [u8]>,
-    /// The facts that this file states.
     pub(crate) stated: &'a SessionMetadata,
 }
 
-/// A call with the record that made it.
 pub(crate) struct CallRecord<'a> {
     pub(crate) id: &'a str,
     pub(crate) record: RawRecord<'a>,

@@ -12,61 +12,49 @@ use super::turn::{Span, Verdict};
 use swarmletfs_base::model::{FileAccess, Status, Tokens, Worker};
 use swarmletfs_base::name::{Name, to_file_name};
 
-/// The index of a transcript, as far as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct TranscriptIndex {
     /// Number of bytes read, up to the end of a line.
     pub(crate) bytes_read: u64,
     /// Number of non-empty lines read.
     pub(crate) line_count: u64,
-    /// State of the last line.
     pub(crate) last_line: LastLine,
     /// Number of lines that are not a JSON object.
     pub(crate) bad_lines: u64,
-    /// Number of lines of each unrecognized type.
     pub(crate) unknown_types: BTreeMap<String, u64>,
     /// True if the file exceeds the size limit, so that its end is never read.
     pub(crate) too_long: bool,
-    /// Facts about the session that the records state.
     pub(crate) facts: SessionFacts,
-    /// The summaries that are about this session, or may be.
     pub(crate) summaries: Summaries,
     /// The conversation of the file itself.
     pub(crate) main: Conversation,
-    /// Conversations of subagents inside the file.
     pub(crate) agents: Vec<Conversation>,
     /// Hashes of the records that have IDs.
     pub(crate) seen: Vec<u64>,
-    /// The ends of workers with transcripts of their own that the records report, by ID.
+    /// The ends of workers with transcripts of their own that the records report, by the ID of
+    /// the worker.
     pub(crate) ends: BTreeMap<String, ReportedEnd>,
-    /// Indexes into `agents`, by the name of the worker.
     #[serde(skip)]
     pub(crate) agents_by_name: HashMap<Name, usize>,
     /// Number of lines of subagents beyond [`super::builder::AGENTS_MAX`], or of a subagent's own
     /// subagents.
     pub(crate) excess_agent_lines: u64,
-    /// Number of documents, if the transcript consists of them.
     pub(crate) documents: u64,
-    /// True if the transcript ends inside a document.
     pub(crate) is_torn: bool,
     /// True if new contents cannot be added without reading all that is before them.
     pub(crate) restarts: bool,
 }
 
-/// Facts about a session that its records state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct SessionFacts {
-    /// The ID of the session.
     pub(crate) id: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) branch: Option<String>,
-    /// The title from the preferred source.
     pub(crate) title: Option<Title>,
     /// The ID of the session that started this one.
     pub(crate) parent: Option<String>,
     /// The ID of the session of which this one is a copy with another continuation.
     pub(crate) forked_from: Option<String>,
-    /// The kind of agent, as the program names it.
     pub(crate) agent_type: Option<String>,
     /// The ID of the session at the root of the sessions that started each other.
     pub(crate) root: Option<String>,
@@ -74,7 +62,6 @@ pub(crate) struct SessionFacts {
     pub(crate) first_own_record: Option<u64>,
 }
 
-/// The title of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Title {
     pub(crate) source: TitleSource,
@@ -86,13 +73,10 @@ pub(crate) struct Title {
 pub(crate) enum TitleSource {
     /// A line of type `summary`.
     Summary,
-    /// The program generated the title.
     Generated,
-    /// The user set the title.
     User,
 }
 
-/// One conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Conversation {
     /// The ID of the subagent; empty for the file's own conversation.
@@ -101,64 +85,52 @@ pub(crate) struct Conversation {
     pub(crate) task: Option<TextRef>,
     /// The first message written by the program, used if there is no task.
     pub(crate) fallback_task: Option<TextRef>,
-    /// The messages of the user.
     pub(crate) requests: Requests,
-    /// The last text of the assistant.
     pub(crate) last_text: Option<TextRef>,
-    /// The work that the assistant handed in.
     pub(crate) submission: Option<TextRef>,
-    /// The last event of the conversation, as far as it was read.
     pub(crate) ending: Ending,
-    /// The status that the records state.
     pub(crate) stated: Option<StatedStatus>,
     /// True if the stated status is in the parent's transcript, and the final words may be too.
     pub(crate) is_stated_by_parent: bool,
     /// Time of the first message, in milliseconds since 1970.
     pub(crate) first_ms: Option<i64>,
-    /// Time of the last message, in milliseconds since 1970.
     pub(crate) last_ms: Option<i64>,
     pub(crate) model: Option<String>,
     /// Tokens of all messages except the recent ones, by model.
     pub(crate) tokens: BTreeMap<String, Tokens>,
     /// Length of all that the assistant wrote, in bytes.
     pub(crate) written_bytes: u64,
-    /// The messages whose tokens were counted last, in order. They may change still.
+    /// The messages whose tokens were counted last, in order. Later lines may still change them.
     pub(crate) recent_messages: Vec<RecentMessage>,
-    /// Hashes of the IDs of all messages before whose tokens were counted.
+    /// Hashes of the IDs of all earlier messages whose tokens were counted.
     pub(crate) counted: Vec<u64>,
     /// Number of the first call without a result, for results that name no call.
     pub(crate) first_open: usize,
     pub(crate) calls: Vec<CallEntry>,
     /// Number of calls beyond [`super::calls::CALLS_MAX`].
     pub(crate) excess_calls: u64,
-    /// Number of results without a matching call.
     pub(crate) orphan_results: u64,
-    /// The messages that have IDs, in order.
     pub(crate) marks: Vec<MessageMark>,
-    /// The lines of the conversation, in order.
     pub(crate) lines: Vec<LineEntry>,
 }
 
-/// The status of a conversation that its records state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StatedStatus {
     pub(crate) status: Status,
-    /// The word of the record.
+    /// The status in the words of the record.
     pub(crate) word: Option<String>,
 }
 
-/// The end of a worker, as reported to the one that started it.
+/// The end of a worker, as reported to the worker that started it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedEnd {
     pub(crate) status: Status,
-    /// The word of the record.
     pub(crate) word: String,
-    /// What the record says of it.
     pub(crate) message: String,
 }
 
 impl ReportedEnd {
-    /// Gives `worker` this end in place of that by its own record.
+    /// Replaces the status of `worker`, its source and the error, which come from its own record.
     pub fn apply(&self, worker: &mut Worker) {
         worker.status = self.status;
         worker.status_source = Some(self.word.as_str().into());
@@ -166,7 +138,6 @@ impl ReportedEnd {
     }
 }
 
-/// The place of a message that has an ID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MessageMark {
     /// Hash of the ID.
@@ -179,14 +150,12 @@ pub(crate) struct MessageMark {
     pub(crate) lines: usize,
     /// The tokens of the message, if a record states them.
     pub(crate) tokens: Option<Box<MessageTokens>>,
-    /// True if the tokens are among those of the conversation.
+    /// True if the tokens are included in the counts of the conversation.
     pub(crate) is_counted: bool,
 }
 
-/// The tokens of one message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MessageTokens {
-    /// The model under which they are counted.
     pub(crate) model: String,
     pub(crate) tokens: Tokens,
 }
@@ -217,17 +186,13 @@ pub(crate) struct LineEntry {
     pub(crate) source_end: u64,
 }
 
-/// A file that is generated line by line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineFile {
-    /// The transcript's own lines.
     Source,
-    /// The lines in the format of the thread.
     Thread,
 }
 
 impl LineEntry {
-    /// Returns the offset at which the line ends in `file`, in bytes.
     pub(crate) fn end(&self, file: LineFile) -> u64 {
         match file {
             LineFile::Source => self.source_end,
@@ -240,7 +205,6 @@ impl LineEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TextRef {
     pub(crate) span: Span,
-    /// Length of the text in bytes.
     pub(crate) bytes: u64,
     /// Hash of the whole text.
     pub(crate) hash: u64,
@@ -248,19 +212,14 @@ pub(crate) struct TextRef {
     pub(crate) head: String,
 }
 
-/// The last event of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum Ending {
-    /// No message yet.
     #[default]
     Empty,
     /// The assistant's turn: a user's message, a result or a thought came last.
     AwaitingReply,
-    /// A tool call.
     CalledTool,
-    /// A text of the assistant.
     Answered,
-    /// The user interrupted the assistant.
     Interrupted,
     /// The user left before the assistant answered.
     Left,
@@ -275,16 +234,12 @@ impl Ending {
     }
 }
 
-/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CallEntry {
     pub(crate) id: String,
     pub(crate) tool: String,
-    /// The record that made the call.
     pub(crate) span: Span,
-    /// Time of the call, in milliseconds since 1970.
     pub(crate) at_ms: Option<i64>,
-    /// The arguments as one line.
     pub(crate) input: Option<String>,
     /// Length of the beginning of `input` that holds the main argument, in bytes.
     pub(crate) subject_len: usize,
@@ -295,7 +250,7 @@ pub(crate) struct CallEntry {
     pub(crate) result: Option<CallResult>,
     /// The ID of the work that the call started and that goes on after its result.
     pub(crate) task: Option<String>,
-    /// An outcome that a record of its own states. It wins over that of the result.
+    /// The outcome in a record of its own. It takes precedence over the outcome of the result.
     pub(crate) stated: Option<Verdict>,
     /// A record of its own that describes the changes of files.
     pub(crate) change_record: Option<Span>,
@@ -327,25 +282,18 @@ impl CallEntry {
     }
 }
 
-/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CallResult {
     pub(crate) span: Span,
     /// Number of the result in its record, from 0.
     pub(crate) part: usize,
-    /// Time of the result, in milliseconds since 1970.
     pub(crate) at_ms: Option<i64>,
-    /// Length of the result's text in bytes.
     pub(crate) bytes: u64,
-    /// Hash of the text.
     pub(crate) hash: u64,
-    /// The outcome that the result states.
     pub(crate) verdict: Verdict,
     /// A line of the output of a command that is ok by the record, but looks like a failure.
     pub(crate) suspect: Option<String>,
-    /// True if the whole output is in a file of its own.
     pub(crate) spilled: bool,
-    /// True if the text states that a part was omitted.
     pub(crate) truncated: bool,
     /// True if the result is a report about the call. The assistant's own result replaces it.
     pub(crate) is_report: bool,
@@ -362,7 +310,7 @@ impl TranscriptIndex {
         }
     }
 
-    /// Returns the conversation with a number; the transcript's own is 0.
+    /// Returns the conversation with a number. The transcript's own conversation is 0.
     pub(crate) fn numbered(&self, number: usize) -> Option<&Conversation> {
         match number.checked_sub(1) {
             None => Some(&self.main),
@@ -370,7 +318,6 @@ impl TranscriptIndex {
         }
     }
 
-    /// Returns the conversation with a number, to change it.
     pub(crate) fn numbered_mut(&mut self, number: usize) -> Option<&mut Conversation> {
         match number.checked_sub(1) {
             None => Some(&mut self.main),
@@ -378,14 +325,13 @@ impl TranscriptIndex {
         }
     }
 
-    /// Returns an empty index to start over with. It remembers if the transcript was a whole
-    /// document.
+    /// Returns an empty index for a new read from the beginning. It keeps the number of documents
+    /// and whether the transcript was torn.
     pub(crate) fn before_rewrite(&self) -> TranscriptIndex {
         let (documents, is_torn) = (self.documents, self.is_torn);
         TranscriptIndex { documents, is_torn, ..TranscriptIndex::default() }
     }
 
-    /// Serializes the index; see [`TranscriptIndex::decode`].
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         postcard::to_stdvec(self).ok()
     }
@@ -414,7 +360,6 @@ impl TranscriptIndex {
 }
 
 impl Conversation {
-    /// Returns the approximate memory use, in bytes.
     fn weight(&self) -> usize {
         let calls: usize =
             self.calls.iter().map(|call| 600 + call.input.as_ref().map_or(0, String::len)).sum();
@@ -427,17 +372,15 @@ impl Conversation {
             + self.requests.weight()
     }
 
-    /// Returns the name of the worker.
     pub(crate) fn worker_name(&self) -> Name {
         to_file_name(&self.agent, &[])
     }
 
-    /// Returns the length of a generated file, in bytes.
     pub(crate) fn file_bytes(&self, file: LineFile) -> u64 {
         self.lines.last().map_or(0, |line| line.end(file))
     }
 
-    /// Returns the task, if there is one.
+    /// Returns the task, or else the fallback task.
     pub(crate) fn task(&self) -> Option<&TextRef> {
         self.task.as_ref().or(self.fallback_task.as_ref())
     }
@@ -456,7 +399,7 @@ impl Conversation {
         self.submission.as_ref().or_else(|| self.final_words())
     }
 
-    /// Returns the tokens by model, if any were counted.
+    /// Returns the tokens by model, including the recent messages.
     pub(crate) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
         let all = self.tokens.iter().map(|(model, tokens)| (model, *tokens));
         let recent = self.recent_messages.iter().map(|message| (&message.model, message.tokens));

@@ -9,37 +9,27 @@ pub(crate) struct TranscriptLocation {
     pub(crate) folder: RelPath,
     /// Path of the transcript from that directory.
     pub(crate) transcript: RelPath,
-    /// The form in which the transcript is stored.
     pub(crate) container: Container,
-    /// The shape of the transcript's JSON.
     pub(crate) shape: Shape,
-    /// The workers in the transcript.
     pub(crate) holds: Holds,
-    /// The session named by the path.
     pub(crate) session: Option<Name>,
     /// The conversation inside the transcript, or `None` for the transcript's own.
     pub(crate) agent: Option<Name>,
-    /// The name of the worker, derived from the path.
     pub(crate) name: Name,
     /// Path of a file beside the transcript that describes it, from `folder`. It need not exist.
     pub(crate) metadata: Option<RelPath>,
 }
 
-/// The form in which a transcript is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Container {
-    /// A file.
     File,
-    /// A file compressed by zstd.
     Zstd,
     /// A directory with a file for each record, in the order of the first numbers in their names.
     Folder,
 }
 
-/// The shape of a transcript's JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// A record per line.
     Lines,
     /// One document or several, with records in these members.
     Documents(&'static [Member]),
@@ -54,19 +44,15 @@ pub(crate) enum Member {
     /// The elements of the list with this name are records. The elements of a document that is a
     /// list have the name `""`.
     List(&'static str),
-    /// The value with this name is a record.
     Value(&'static str),
     /// The elements of the list with this name are objects, whose members hold records. These
-    /// members count behind those of the document. It is the last member of a document.
+    /// members are numbered after the members of the document. It is the last member of a document.
     Nested(&'static str, &'static [Member]),
 }
 
-/// The workers in a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// The transcript is one worker.
     One,
-    /// The transcript is a worker, and may hold others.
     OneAndNested,
     /// The transcript is no worker, but each conversation in it is.
     Nested,
@@ -86,7 +72,6 @@ impl TranscriptLocation {
         }
     }
 
-    /// Returns the name of the transcript in the worker's directory.
     pub(crate) fn source_name(&self) -> &'static str {
         match (self.container, self.shape) {
             _ if self.agent.is_some() => "source.jsonl",

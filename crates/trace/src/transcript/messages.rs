@@ -12,11 +12,9 @@ const MARKS_MAX: usize = 100_000;
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
-/// Numbers of a conversation's messages that have IDs.
 #[derive(Default)]
 pub(super) struct MessageNumbers {
     pub(super) by_id: HashMap<u64, usize>,
-    /// The messages whose tokens count.
     pub(super) counted: HashSet<usize>,
 }
 
@@ -31,7 +29,6 @@ impl MessageNumbers {
     }
 }
 
-/// A message in relation to the messages before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     New,
@@ -41,7 +38,8 @@ pub(super) enum Repeat {
     Same,
 }
 
-/// Notes a message that has an ID.
+/// Adds or updates the mark of a message that has an ID. Compares the message with an earlier one
+/// of that ID.
 pub(super) fn note_message(
     conversation: &mut Conversation,
     messages: &mut MessageNumbers,
@@ -77,7 +75,8 @@ pub(super) fn note_message(
     }
 }
 
-/// Adds tokens to those of a model. Returns the name under which they are counted.
+/// Adds tokens to the counts of a model. Returns the name under which they are counted: it is empty
+/// beyond the maximum number of models.
 pub(super) fn add_tokens(conversation: &mut Conversation, model: String, tokens: Tokens) -> String {
     let counts = &mut conversation.tokens;
     let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&model);
@@ -102,7 +101,6 @@ pub(super) fn count_mark(conversation: &mut Conversation, at: usize) -> bool {
     true
 }
 
-/// Removes the tokens of the message with the mark `at` from the counts.
 pub(super) fn take_tokens(conversation: &mut Conversation, at: usize) {
     let Some(mark) = conversation.marks.get_mut(at).filter(|mark| mark.is_counted) else { return };
     mark.is_counted = false;
@@ -115,7 +113,7 @@ pub(super) fn take_tokens(conversation: &mut Conversation, at: usize) {
     }
 }
 
-/// Returns a hash that tells a text from a replacement with equal length and time.
+/// Returns a hash that distinguishes a text from a replacement with equal length and time.
 pub(super) fn text_hash(text: &str) -> u64 {
     u64::from_le_bytes(digest(blake3::Hasher::new().update(text.as_bytes())))
 }

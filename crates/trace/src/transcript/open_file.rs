@@ -38,7 +38,6 @@ pub(super) fn with_turns_at<T>(
     result.ok_or(Error::Stale)
 }
 
-/// A generated file with fixed contents.
 pub(super) struct StaticFile {
     meta: Meta,
     bytes: Vec<u8>,
@@ -60,7 +59,6 @@ impl File for StaticFile {
     }
 }
 
-/// A file that is generated line by line and grows with its transcript.
 pub(super) struct GrowingFile {
     file: Box<dyn File>,
     format: Arc<dyn TranscriptFormat>,
@@ -84,7 +82,6 @@ struct RenderedLine {
 struct FileIndex {
     version: TranscriptVersion,
     index: Arc<TranscriptIndex>,
-    /// Numbers of the calls that have IDs.
     by_id: HashMap<String, usize>,
     /// Numbers of the calls that have results, by the offset of the result's record and the number
     /// of the result in it. Needed for results that name no call.
@@ -108,7 +105,6 @@ impl FileIndex {
         FileIndex { version, by_id, by_result: results.collect(), index: index.clone() }
     }
 
-    /// Returns the calls that belong to the parts of a record.
     fn links(&self, calls: &[CallEntry], span: Span, turns: &[Turn<'_>]) -> Links {
         // A later call may have the ID.
         let by_id = |id: &str| {
@@ -196,7 +192,6 @@ impl GrowingFile {
         Ok(bytes)
     }
 
-    /// Generates a line.
     fn render_line(
         &self,
         current: &FileIndex,

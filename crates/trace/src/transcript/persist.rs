@@ -15,7 +15,6 @@ use swarmletfs_base::cache::{DiskCache, Key, key};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Identity, Kind, Meta, Time};
 
-/// A disk cache of transcript indexes.
 pub(super) struct IndexStore {
     pub(super) cache: Arc<DiskCache>,
     /// Minimum size of a cached transcript, in bytes; smaller ones are read again as quickly.
@@ -31,7 +30,6 @@ struct EntryHeader {
     born: Time,
     bytes_read: u64,
     ends_hash: [u8; 32],
-    /// Names of the subagents inside the transcript.
     agents: Vec<Vec<u8>>,
     ends: BTreeMap<String, ReportedEnd>,
 }
@@ -47,8 +45,8 @@ impl EntryHeader {
 }
 
 impl IndexStore {
-    /// Returns the subagents inside a transcript and the ends of others that it reports, if the
-    /// stored version equals `now`.
+    /// Returns the subagents inside a transcript and the ends of other workers that it reports, if
+    /// the stored version equals `now`.
     pub(super) fn agents(
         &self,
         path: &RelPath,
@@ -114,7 +112,8 @@ impl IndexStore {
         bytes_read
     }
 
-    /// Returns `None` if the transcript is too small, or not a regular file in this view.
+    /// Returns the key of an entry. Returns `None` if the transcript is too small, or not a regular
+    /// file in this view.
     fn key(&self, path: &RelPath, version: TranscriptVersion) -> Option<Key> {
         let meta = Some(version.meta())
             .filter(|meta| meta.kind == Kind::File && meta.size >= self.min_size)?;

@@ -22,9 +22,8 @@ use swarmletfs_base::store::{File, read_range};
 
 /// Maximum number of attempts to read a document that was whole before.
 const ATTEMPTS_MAX: usize = 10;
-/// Maximum number of bytes parsed beyond its length to find the whole records in a line.
+/// Maximum number of bytes, beyond the length of a line, that are parsed to find its whole records.
 const PARSED_AGAIN_MAX: usize = 16 << 20;
-/// Time between two attempts.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(30);
 
 /// Extends `index` with the new records of `file`, until `deadline` passes. Returns the index, and
@@ -78,7 +77,7 @@ fn read_lines(
     Ok((index, !lines.partial.is_some_and(|partial| partial.timed_out)))
 }
 
-/// Extends `index` by what `add` adds to it. Also returns the result of `add`.
+/// Calls `add` with a builder for `index`. Returns the extended index and the result of `add`.
 pub(super) fn extend<T>(
     index: TranscriptIndex,
     format: &dyn TranscriptFormat,
@@ -118,13 +117,13 @@ pub(super) fn add_line(
     are_records && lost.is_some_and(|lost| lost.trim_ascii().is_empty())
 }
 
-/// Returns the places of the JSON objects that a line consists of. If it does not, returns the one
-/// at its end: objects before it may be parts of a torn one.
+/// Returns the ranges of the JSON objects that make up a line. If something else is among them,
+/// returns only the object at the end: objects before it may be parts of a torn one.
 fn whole_records(line: &[u8]) -> Vec<Range<usize>> {
     let line = line.trim_ascii_end();
     let mut found = Vec::new();
     let mut end = line.len();
-    // An object that is none costs what is parsed until that shows.
+    // Invalid JSON costs the bytes that are parsed before the error.
     let mut bytes_left = PARSED_AGAIN_MAX + line.len();
     for start in memrchr_iter(b'{', line) {
         let Some(bytes) = line.get(start..end) else { continue };
@@ -216,7 +215,7 @@ fn read_documents_once(
     Ok((index, !stats.partial.is_some_and(|partial| partial.timed_out)))
 }
 
-/// Reads a document per line. Resumes at the first line that is new.
+/// Reads a document per line. Resumes at the first new line.
 fn read_document_lines(
     file: &dyn File,
     format: &dyn TranscriptFormat,
@@ -231,8 +230,8 @@ fn read_document_lines(
     Ok((index, is_complete?))
 }
 
-/// Adds the lines behind those that are in the index, each of them a document. Returns true if they
-/// were read to the end.
+/// Adds the lines after the indexed ones, each of them a document. Returns true if they were read
+/// to the end.
 fn add_document_lines(
     builder: &mut IndexBuilder<'_>,
     file: &dyn File,

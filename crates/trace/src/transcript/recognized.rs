@@ -1,4 +1,4 @@
-//! Tells transcripts from other files by their contents.
+//! Distinguishes transcripts from other files by their contents.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,10 @@ use super::format::TranscriptFormat;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
-/// Results of looking at the contents of files, so that each version of a file is looked at once.
+/// Results of recognizing files. Each version of a file is read once.
 #[derive(Default)]
 pub(super) struct RecognizedFiles(Mutex<HashMap<RelPath, RecognizedFile>>);
 
-/// The result of looking at a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RecognizedFile {
     /// The file is a transcript, and stays one.
@@ -25,7 +24,6 @@ enum RecognizedFile {
 }
 
 impl RecognizedFiles {
-    /// Removes the files that are no transcripts from `found`.
     pub(super) fn filter(
         &self,
         store: &dyn Store,
@@ -55,7 +53,7 @@ impl RecognizedFiles {
                 },
                 (_, None) => return false,
             };
-            // A file that was not looked at is looked at the next time.
+            // A file that exceeds the budget is read the next time.
             if !budget.is_spent() || recognition == RecognizedFile::Transcript {
                 now.insert(path.clone(), recognition);
             }

@@ -16,39 +16,29 @@ use swarmletfs_base::text::count;
 const TEXT_MAX: usize = 64 << 10;
 /// Total length of all requests beyond which further ones are only counted, in bytes.
 const TOTAL_MAX: u64 = 16 << 20;
-/// Maximum number of queued messages.
 const QUEUED_MAX: usize = 100;
 /// Indentation of the text, which distinguishes it from the head of a request.
 const INDENT: &str = "    ";
-/// The requests of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Requests {
-    /// The places of the requests, in order.
     places: Vec<RequestPlace>,
-    /// Total length of the requests in the generated file, in bytes.
     bytes: u64,
-    /// Hash of the requests in the generated file.
     hash: u64,
-    /// Number of requests beyond the limit.
     excess: u64,
     /// The queued messages that the assistant has not received.
     queued: VecDeque<QueuedMessage>,
     left_out: ProgramTexts,
 }
 
-/// The place of a request in the transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct RequestPlace {
-    /// The line that holds it.
     span: Span,
     part: RequestPart,
-    /// Time in milliseconds since 1970.
     at_ms: Option<i64>,
     /// Length of the request in the generated file, in bytes.
     bytes: u64,
 }
 
-/// The part of a line that is a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RequestPart {
     /// The message, also a queued one.
@@ -66,7 +56,6 @@ struct QueuedMessage {
     text: String,
 }
 
-/// Returns the text of a request in the turns of its record.
 pub(crate) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
     let text = match part {
         RequestPart::Message => turns.iter().find_map(|turn| turn.request.as_ref()),
@@ -78,13 +67,12 @@ pub(crate) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
     text.map(|text| text.clone().into_owned()).unwrap_or_default()
 }
 
-/// Returns the beginning of a queued message.
+/// Returns the beginning of a queued message, up to the maximum length of a request.
 pub(crate) fn queued_text(message: &str) -> &str {
     message.split_at(message.floor_char_boundary(TEXT_MAX)).0
 }
 
 impl Requests {
-    /// Adds the request in a part of the line at `span`.
     pub(crate) fn add(&mut self, span: Span, part: RequestPart, at_ms: Option<i64>, text: &str) {
         let mut place = RequestPlace { span, part, at_ms, bytes: 0 };
         let section = section(self.places.len() + 1, place, text);
@@ -104,10 +92,11 @@ impl Requests {
         self.hash = u64::from_le_bytes(digest(&hash));
     }
 
-    /// Applies the change `operation` of the queue of messages that the user writes while the
-    /// assistant works. `message` in the line at `span` is the message that is added to it.
+    /// Applies the change `operation` to the queue of messages that the user writes while the
+    /// assistant works. If a message is added, it is `message`, from the line at `span`.
     ///
-    /// `left_out` counts a text that the program wrote or that is a command of it.
+    /// `left_out` returns the counts for a text that the program wrote or that is one of its
+    /// commands.
     ///
     /// A dequeued message appears again as a message of the user. A removed one was given to the
     /// assistant between two calls, and appears nowhere else.
@@ -140,7 +129,6 @@ impl Requests {
         }
     }
 
-    /// Adds the counts of `left_out`.
     pub(crate) fn note_left_out(&mut self, left_out: ProgramTexts) {
         self.left_out.commands += left_out.commands;
         self.left_out.outputs += left_out.outputs;
@@ -152,23 +140,19 @@ impl Requests {
         self.left_out.reminders += 1;
     }
 
-    /// Returns the approximate memory use, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let queued: usize = self.queued.iter().map(|message| 100 + message.text.len()).sum();
         queued + self.places.len() * size_of::<RequestPlace>()
     }
 
-    /// Returns the size of requests.txt, in bytes.
     pub(crate) fn file_size(&self) -> u64 {
         self.bytes + self.last_line().len() as u64
     }
 
-    /// Returns the number of requests.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Removes all requests but the first `count`.
     pub(crate) fn truncate(&mut self, count: usize) {
         let removed = self.places.iter().skip(count);
         self.bytes -= removed.map(|place| place.bytes).sum::<u64>();
@@ -176,7 +160,6 @@ impl Requests {
         self.change_hash(&count.to_le_bytes());
     }
 
-    /// Returns true if there is no request.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -186,7 +169,7 @@ impl Requests {
     ///
     /// # Errors
     ///
-    /// Those of `read`.
+    /// Returns the errors of `read`.
     pub(crate) fn render<E>(
         &self,
         read: impl Fn(Span, &[RequestPart]) -> Result<Vec<String>, E>,
@@ -204,7 +187,6 @@ impl Requests {
         Ok(out.into_bytes())
     }
 
-    /// Returns a hash of requests.txt.
     pub(crate) fn version(&self) -> u64 {
         let mut hash = blake3::Hasher::new();
         hash.update(&self.hash.to_le_bytes()).update(self.last_line().as_bytes());
@@ -240,7 +222,6 @@ impl Requests {
     }
 }
 
-/// Returns the part of requests.txt about one request.
 fn section(number: usize, place: RequestPlace, text: &str) -> String {
     let time = place
         .at_ms

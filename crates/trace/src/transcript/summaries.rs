@@ -1,4 +1,4 @@
-//! Tells the summaries of a session from those that the program copied from other sessions.
+//! Separates the summaries of a session from summaries that the program copied from other sessions.
 
 use std::collections::VecDeque;
 
@@ -19,21 +19,19 @@ const LINES_MAX: usize = 1_000;
 pub(crate) struct Summaries {
     /// Hashes of the IDs of the last lines that were read.
     lines: VecDeque<u64>,
-    /// The last summaries without their line, oldest first.
+    /// Oldest first.
     pending: VecDeque<PendingSummary>,
 }
 
-/// A summary whose last line was not read yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PendingSummary {
-    /// Hash of the last line's ID.
     leaf: u64,
     text: String,
 }
 
 impl Summaries {
-    /// Adds a summary that names the line `leaf`, if any. Returns its text if it is known to be
-    /// about this session.
+    /// Adds a summary. `leaf` is the ID of the last line that it is about, or empty. Returns the
+    /// text if the summary is known to be about this session.
     pub(crate) fn add(&mut self, leaf: &str, text: String) -> Option<String> {
         let hash = id_hash(leaf);
         if leaf.is_empty() || self.lines.contains(&hash) {
@@ -47,7 +45,8 @@ impl Summaries {
         None
     }
 
-    /// Notes a line. Returns the last summary that waited for it; those before it are obsolete.
+    /// Records the ID of a line that was read. Returns the last summary that waited for this line;
+    /// earlier ones are obsolete.
     pub(crate) fn note_line(&mut self, id: &str) -> Option<String> {
         if id.is_empty() {
             return None;
@@ -61,7 +60,6 @@ impl Summaries {
         self.pending.drain(..=at).next_back().map(|summary| summary.text)
     }
 
-    /// Returns the approximate memory use, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let texts: usize = self.pending.iter().map(|summary| 50 + summary.text.len()).sum();
         texts + self.lines.len() * size_of::<u64>()

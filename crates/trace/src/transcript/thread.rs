@@ -16,7 +16,6 @@ pub(crate) const CALLS: &str = "tool_calls";
 /// Maximum nesting depth of arguments; deeper ones are omitted.
 const DEPTH_MAX: usize = 100;
 
-/// A message.
 #[derive(Serialize)]
 struct MessageLine<'a> {
     role: &'a str,
@@ -31,7 +30,6 @@ struct MessageLine<'a> {
     tool_calls: Vec<ThreadCall<'a>>,
 }
 
-/// A tool call in a message.
 #[derive(Serialize)]
 struct ThreadCall<'a> {
     id: &'a str,
@@ -55,16 +53,16 @@ struct ResultLine<'a> {
     file: Option<String>,
 }
 
-/// The calls and results of a record, each with the index of its call among those of the
-/// conversation. `None` for a result without a call.
+/// The calls and results of a record, each with the index of its call in the conversation. `None`
+/// for a result without a call.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) calls: Vec<Option<usize>>,
     pub(super) results: Vec<Option<usize>>,
 }
 
-/// Writes the thread lines of the record `line`: none, one or several. `calls` are those of the
-/// conversation, and `links` the record's.
+/// Writes the thread lines of the record `line`: none, one or several. `calls` are the calls of the
+/// conversation, and `links` belong to the record.
 ///
 /// # Errors
 ///
@@ -133,7 +131,7 @@ pub(super) fn write_turns(
     Ok(())
 }
 
-/// Returns the arguments of a call as JSON. Omits those that are nested too deeply for some
+/// Returns the arguments of a call as JSON. Omits arguments that are nested too deeply for some
 /// parsers.
 fn json_arguments<'a>(arguments: &'a Arguments<'_>) -> Option<Cow<'a, RawValue>> {
     let json = match arguments {
@@ -161,7 +159,6 @@ fn on_one_line(json: Cow<'_, RawValue>) -> Cow<'_, RawValue> {
     }
 }
 
-/// Returns true if the JSON is nested too deeply for some parsers.
 fn is_deep(json: &RawValue) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     json.get().bytes().any(|byte| {

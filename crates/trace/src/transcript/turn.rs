@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 use super::super::value::parse_timestamp;
 use swarmletfs_base::model::{FileAccess, Outcome};
 
-/// The position of a record in its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) offset: u64,
@@ -30,7 +29,6 @@ pub(crate) struct RawRecord<'a> {
     pub(crate) text: &'a str,
 }
 
-/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Role {
     #[default]
@@ -57,7 +55,7 @@ impl Role {
 #[derive(Debug, Default)]
 pub(crate) struct Turn<'a> {
     /// The ID of the message, if the format writes a message several times as it grows. A later
-    /// record with the ID repeats the message; only what is new in it is shown.
+    /// record with the ID repeats the message; only its new parts are shown.
     pub(crate) id: Cow<'a, str>,
     pub(crate) role: Role,
     /// Time in milliseconds since 1970.
@@ -67,65 +65,52 @@ pub(crate) struct Turn<'a> {
     /// True if the program wrote the message in the assistant's name.
     pub(crate) is_synthetic: bool,
     pub(crate) results: Vec<ResultPart<'a>>,
-    /// The text that a reader of the conversation sees.
     pub(crate) text: Cow<'a, str>,
     pub(crate) thinking: Cow<'a, str>,
     pub(crate) calls: Vec<CallPart<'a>>,
     /// The text of the message that a person wrote; `None` for texts of the program.
     pub(crate) request: Option<Cow<'a, str>>,
-    /// Numbers of texts in the message that the program wrote in the user's name.
     pub(crate) left_out: ProgramTexts,
-    /// The meaning of the message for the course of the conversation.
     pub(crate) event: TurnEvent,
 }
 
-/// The meaning of a message beyond its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum TurnEvent {
-    /// An ordinary message.
     #[default]
     Message,
     /// A text that the program adds for the model. Nobody answers it.
     ProgramText,
     /// A report of the program, which the assistant answers.
     Report,
-    /// The user interrupted the assistant.
     Interruption,
     /// A summary of the conversation so far, which continues where it was.
     Compaction,
-    /// The name of a command. What the user says next tells more about the task.
+    /// A command by name only. The next message of the user describes the task better.
     Command,
-    /// The user left before the assistant answered.
     Farewell,
-    /// The API returned an error instead of an answer.
     ApiError,
     /// The work that the assistant handed in, such as a diff. It is the result of the conversation.
     Submission,
 }
 
-/// A tool call.
 #[derive(Debug, Default)]
 pub(crate) struct CallPart<'a> {
     /// The ID by which results name the call; empty if the format has none.
     pub(crate) id: Cow<'a, str>,
-    /// The name of the tool.
     pub(crate) name: Cow<'a, str>,
     pub(crate) arguments: Arguments<'a>,
 }
 
-/// The arguments of a call.
 #[derive(Debug, Default)]
 pub(crate) enum Arguments<'a> {
     #[default]
     None,
-    /// A JSON value.
     Json(&'a RawValue),
-    /// A text. If it holds a JSON object, that counts.
+    /// A text. If it holds a JSON object, the object is used.
     Text(Cow<'a, str>),
 }
 
 impl Arguments<'_> {
-    /// Returns the arguments as text.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Arguments::None => None,
@@ -135,38 +120,32 @@ impl Arguments<'_> {
     }
 }
 
-/// The result of a call.
 #[derive(Debug, Default)]
 pub(crate) struct ResultPart<'a> {
     /// The ID of the call. If empty, the result belongs to the first call without a result.
     pub(crate) call: Cow<'a, str>,
     /// The output, without wrappers of the program.
     pub(crate) text: Cow<'a, str>,
-    /// The outcome as the record states it.
     pub(crate) verdict: Verdict,
-    /// How far the work of the call is with this result.
     pub(crate) stage: Stage<'a>,
     /// True if the record states that a part of the output was omitted.
     pub(crate) truncated: bool,
-    /// True if the whole output is in a file of its own.
     pub(crate) spilled: bool,
-    /// A line of the output that suggests a failure, where the format knows one that the verdict
-    /// does not count.
+    /// A line of the output that suggests a failure and is not part of the verdict.
     pub(crate) hint: Option<Cow<'a, str>>,
     /// The words of the user who refused the call.
     pub(crate) refusal: Option<Cow<'a, str>>,
-    /// The files that the call changed, if the result tells more than the arguments.
+    /// The files that the call changed, if the result states more than the arguments.
     pub(crate) files: Vec<FileAccess>,
 }
 
-/// How far the work of a call is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Stage<'a> {
     /// The work is done, or failed, or was never begun.
     #[default]
     Done,
-    /// The call was refused or stopped, and the record does not say whether it had begun. It counts
-    /// as having changed no file.
+    /// The call was refused or stopped, and the record does not state whether it had begun. It
+    /// counts as having changed no file.
     CutOff,
     /// The result is the receipt of a start. The work goes on under this ID; empty if the record
     /// names none.
@@ -178,12 +157,10 @@ pub(crate) enum Stage<'a> {
     Reported(Cow<'a, str>),
 }
 
-/// The outcome of a call as the record states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
     pub(crate) exit_code: Option<i64>,
-    /// Stated duration in milliseconds.
     pub(crate) duration_ms: Option<u64>,
 }
 
@@ -194,7 +171,6 @@ impl Default for Verdict {
 }
 
 impl Verdict {
-    /// Creates a verdict from an outcome alone.
     pub(crate) fn from_outcome(outcome: Outcome) -> Verdict {
         Verdict { outcome, ..Verdict::default() }
     }

@@ -34,22 +34,18 @@ const METADATA_MAX: usize = 1 << 20;
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
-/// The virtual directory of a worker.
 pub(super) struct VirtualDir {
-    /// The directory that holds the transcript.
     folder: Arc<dyn Store>,
     location: TranscriptLocation,
     /// Path of the transcript from the store's root.
     path: RelPath,
     format: Arc<dyn TranscriptFormat>,
     transcripts: Arc<TranscriptCache>,
-    /// True if other transcripts than the worker's own count, too.
+    /// True if reports in the transcripts of other workers count, too.
     reads_others: bool,
-    /// The index that was read last.
     held: Mutex<Option<(TranscriptVersion, Arc<TranscriptIndex>)>>,
 }
 
-/// A file or directory in the virtual directory.
 enum VirtualNode {
     Root,
     Lines(LineFile),
@@ -61,7 +57,6 @@ enum VirtualNode {
 }
 
 impl VirtualDir {
-    /// Creates the directory of the worker at `location` in the entered directory `folder`.
     pub(super) fn new(
         folder: Arc<dyn Store>,
         location: TranscriptLocation,
@@ -81,14 +76,12 @@ impl VirtualDir {
         &self.location
     }
 
-    /// Returns the metadata of the transcript.
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
         self.at_location(|location| {
             container::meta(&*self.folder, location, self.transcripts.containers())
         })
     }
 
-    /// Opens the transcript.
     pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
         self.open_container().map(|(file, _)| file)
     }
@@ -116,7 +109,6 @@ impl VirtualDir {
         }
     }
 
-    /// Returns the path of the metadata file beside the transcript, if it exists.
     pub(super) fn metadata_path(&self) -> Option<RelPath> {
         let metadata = self.location.metadata.clone().filter(|_| self.location.agent.is_none())?;
         let exists = self.folder.stat(&metadata).is_ok_and(|meta| meta.kind == Kind::File);
@@ -129,8 +121,8 @@ impl VirtualDir {
         read_range(&*self.folder.open(path).ok()?, 0, METADATA_MAX).ok()
     }
 
-    /// Returns how the worker ended by the record of the one that started it, as far as that was
-    /// read. With a deadline, reads it until that passes.
+    /// Returns the end of the worker that the transcript of its starter reports. Reads that
+    /// transcript until `deadline` passes. For `None`, uses only the part that was read before.
     pub(super) fn reported_end(&self, deadline: Option<Deadline<'_>>) -> Option<ReportedEnd> {
         if !self.reads_others {
             return None;
@@ -192,8 +184,6 @@ impl VirtualDir {
         }
     }
 
-    /// Returns the directory of results too large for the transcript, if the location determines
-    /// it.
     fn results_folder(&self) -> Option<RelPath> {
         self.format.spilled_result(&self.location, None, "x").map(|file| file.parent())
     }
@@ -229,13 +219,12 @@ impl VirtualDir {
         self.index(Deadline::never()).map(|(index, _)| index)
     }
 
-    /// Returns the worker's conversation in the transcript's index.
     pub(super) fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
         index.conversation(self.location.agent.as_ref()).ok_or(Error::NotFound)
     }
 
-    /// Returns the worker's conversation in an index. If the index `is_complete`, an absent one
-    /// does not exist; else there was no time to find it.
+    /// Returns the worker's conversation in an index. If the index `is_complete`, an absent
+    /// conversation does not exist; otherwise there was no time to find it.
     pub(super) fn found_conversation<'a>(
         &self,
         index: &'a TranscriptIndex,
@@ -357,7 +346,6 @@ impl VirtualDir {
         text.cloned().ok_or(Error::Stale)
     }
 
-    /// Returns the results in the record at `span`.
     fn results_at(&self, span: Span) -> Result<Texts> {
         let file = self.open_transcript()?;
         let version = TranscriptVersion::new(file.meta()?);
@@ -368,7 +356,7 @@ impl VirtualDir {
             let results = turns.iter().flat_map(|turn| &turn.results);
             results.map(|result| result.text.as_bytes().to_vec()).collect()
         })?;
-        // The others hold one output and are read as quickly.
+        // Other records hold one output, which is read as quickly.
         if texts.len() > 1 {
             self.transcripts.set_results(&self.path, version, span, texts.clone());
         }

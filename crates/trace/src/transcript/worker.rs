@@ -24,35 +24,31 @@ use swarmletfs_base::store::{File, read_range};
 /// Number of bytes read at each end of a transcript for a listing, at first. A file of at most
 /// twice this size is read whole.
 const END_BYTES: u64 = 16 << 10;
-/// Number of bytes read at each end of a transcript for a listing, at most.
 const END_BYTES_MAX: u64 = 4 << 20;
-/// Minimum length of all that a worker wrote that says whether its tokens are complete, in bytes.
+/// Minimum length of a worker's texts from which missing tokens are detected, in bytes.
 const PARTIAL_BYTES_MIN: u64 = 200;
 /// A token holds at most this many bytes on average. With more, tokens are missing.
 const TOKEN_BYTES_MAX: u64 = 12;
 /// A call takes at least this many tokens on average. With fewer, tokens are missing.
 const CALL_TOKENS_MIN: u64 = 10;
-/// Maximum length of the name of a branch, in bytes.
 const BRANCH_MAX: usize = 200;
 
-/// Indexes of both ends of a transcript.
 struct HeadAndTail {
     head: TranscriptIndex,
     tail: TranscriptIndex,
 }
 
-/// What other files say of a worker: the one beside its transcript, and the transcript of the
+/// Facts about a worker from other files: the file beside its transcript, and the transcript of the
 /// worker that started it.
 struct MetadataFile {
     bytes: Option<Vec<u8>>,
-    /// The facts that the file states.
     stated: SessionMetadata,
-    /// How the worker ended by the record of the one that started it.
     end: Option<ReportedEnd>,
 }
 
 impl MetadataFile {
-    /// With a deadline, reads the record of the one that started the worker until that passes.
+    /// Reads both files, the transcript of the starter until `deadline` passes. For `None`, uses
+    /// only the part of that transcript that was read before.
     fn read(folder: &VirtualDir, deadline: Option<Deadline<'_>>) -> MetadataFile {
         let bytes = folder.read_metadata();
         let stated = bytes.as_deref().map(|bytes| folder.format().read_metadata(bytes));
@@ -61,7 +57,6 @@ impl MetadataFile {
     }
 }
 
-/// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     let location = folder.location();
     if location.agent.is_none() && location.shape == Shape::Lines {
@@ -85,7 +80,6 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
     Ok(Worker { is_complete, ..worker })
 }
 
-/// Creates a worker whose transcript cannot be read.
 pub(super) fn unreadable_worker(name: Option<Name>, path: &RelPath, error: &Error) -> Worker {
     let flaws = vec![Flaw::BadTranscript(error.to_string())];
     Worker {
@@ -149,7 +143,6 @@ fn index_range(
     Ok(extend(TranscriptIndex::default(), format, location, add).0)
 }
 
-/// Builds a worker from indexes and conversations of the beginning and the end of its transcript.
 fn build_worker(
     folder: &VirtualDir,
     path: &RelPath,
@@ -200,9 +193,9 @@ fn build_worker(
     worker
 }
 
-/// Returns the status of a conversation, and the word that states it: that of its records, else the
-/// `default`. Where none is stated, an assistant that has answered is finished until the next
-/// message.
+/// Returns the status of a conversation, and the word that states it. The records take precedence
+/// over the `default`. If neither states one, an assistant that has answered is finished until the
+/// next message.
 fn status(
     conversation: &Conversation,
     default: Option<&StatedStatus>,
@@ -224,7 +217,6 @@ fn trace_time(at: Option<i64>) -> TraceTime {
     at.and_then(|at| Timestamp::from_millisecond(at).ok()).map_or(TraceTime::Absent, TraceTime::At)
 }
 
-/// Reads the record of the worker `folder`, until `deadline` passes.
 pub(super) fn read_record(
     folder: &VirtualDir,
     path: &RelPath,
@@ -276,7 +268,8 @@ pub(super) fn read_record(
         && conversation.is_stated_by_parent;
     let source = folder.location().source_name();
     trace.unused.source = source;
-    // A document among several is on a line of its own. If that is torn, it is still being written.
+    // A document among several is on a line of its own. If the line is torn, it is still being
+    // written.
     trace.unused.is_torn = index.is_torn && folder.location().agent.is_none();
     if folder.location().agent.is_none() {
         trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));

@@ -5,14 +5,14 @@ use std::io::{Error, Read, Result};
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Maximum window of a frame, in bytes: a decoder keeps that many of its last ones.
+/// Maximum window of a frame, in bytes. A decoder keeps that many bytes of its latest output.
 const WINDOW_MAX: u64 = 128 << 20;
 /// A last block without content, and a checksum, which is not verified.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
-/// A reader of the decompressed contents of another one, frame after frame.
+/// A reader that decompresses another reader, frame after frame.
 ///
-/// Where the compressed bytes end early or are damaged, the contents before that are read, and
+/// If the compressed bytes end early or are damaged, it returns the contents before the damage, and
 /// then the error.
 pub(crate) struct Decompressed<R> {
     source: R,

@@ -27,8 +27,8 @@ use swarmletfs_base::watchdog::{Unfinished, Watchdog};
 /// Reads the state of a worker's files, or returns a cached one; see [`View::fingerprint`].
 type ReadState = fn(&View, &Member, bool) -> Result<Arc<Fingerprint>>;
 
-/// Reads and caches what answers need of the workers of a view, within the time that the settings
-/// allow. Clones share all state.
+/// Reads and caches the facts that answers need about the workers of a view, within the time that
+/// the settings allow. Clones share all state.
 #[derive(Clone)]
 pub struct Analyzer {
     pub view: Arc<View>,
@@ -43,7 +43,6 @@ pub struct Analyzer {
 }
 
 impl Analyzer {
-    /// Creates an analyzer of the workers of `view`.
     pub fn new(view: View, settings: Settings) -> Analyzer {
         let watchdog = Watchdog::default();
         let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
@@ -61,8 +60,8 @@ impl Analyzer {
         }
     }
 
-    /// Creates an analyzer of the workers of `view`, with the restriction of this one's. It begins
-    /// with the digests of this one.
+    /// Creates an analyzer of `view`, which must have the same restriction as the view of this
+    /// analyzer. It takes over the digests of this one.
     pub fn with_view(&self, view: View) -> Analyzer {
         let analyzer = Analyzer::new(view, self.settings.clone());
         analyzer.cache.adopt(&self.cache);
@@ -103,7 +102,7 @@ impl Analyzer {
     /// `grace` after that.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; the errors of
     /// [`crate::view::View::record`].
     pub fn record(
         &self,
@@ -141,7 +140,7 @@ impl Analyzer {
     /// worker's files until `deadline`.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; the errors of
     /// [`crate::search::ranked::Index::read`].
     pub fn indexed(
         &self,
@@ -160,8 +159,8 @@ impl Analyzer {
     }
 
     /// Returns the time of each worker's last activity: its last write, or its last message if that
-    /// is earlier. Returns `None` for a worker whose files cannot be read. When
-    /// time runs out, the catalog's listing supplies the time.
+    /// is earlier. Returns `None` for a worker whose files cannot be read. When time runs out, the
+    /// catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
         let (states, _) = self.states_in_time(members, View::fingerprint_without_acls);
         let last_writes = states.into_iter().map(|(member, fingerprint)| match fingerprint {
@@ -178,8 +177,8 @@ impl Analyzer {
         self.states_read_by(members, View::fingerprint)
     }
 
-    /// Returns what [`Analyzer::states`] returns, but need not read ACLs. Nothing that a reader may
-    /// read by its mode can be derived from these states.
+    /// Returns the same states as [`Analyzer::states`], but need not read ACLs. A file whose mode
+    /// decides who may read it must not be derived from these states.
     pub(super) fn states_without_acls(&self, members: &[Arc<Member>]) -> WorkerStates {
         self.states_read_by(members, View::fingerprint_without_acls)
     }

@@ -1,4 +1,4 @@
-//! Reads in the background what requests had no time to read.
+//! Reads in the background the workers and words that requests had no time to read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -21,14 +21,11 @@ const WORK_MAX: usize = 2 << 30;
 /// bytes. The last content may exceed it.
 const HELD_MAX: usize = 128 << 20;
 
-/// The changes of a worker.
 #[derive(Debug, Default)]
 pub struct FileChanges {
     /// The changed files, by their first edit.
     pub files: Vec<FileChange>,
-    /// Origin of the changes.
     pub source: ChangeSource,
-    /// Number of edits that were used.
     pub edits: usize,
     /// Number of edits that are not shown because they exceed a limit.
     pub excess: u64,
@@ -36,36 +33,29 @@ pub struct FileChanges {
     pub unread: u64,
 }
 
-/// The origin of a worker's changes.
 #[derive(Debug, Default)]
 pub enum ChangeSource {
-    /// The edits in the worker's record.
     #[default]
     Record,
-    /// The worker's own view of a workspace.
     Workspace(WorkspaceFacts),
 }
 
 /// Facts about the changes of a workspace. Nothing here is cleaned.
 #[derive(Debug, Default)]
 pub struct WorkspaceFacts {
-    /// Path of the workspace, if it is known.
     pub workspace: Option<String>,
     /// True if the worker had ended when the changes were found.
     pub is_final: bool,
     /// Number of changed paths that are left out because git ignores them.
     pub ignored: u64,
-    /// Other facts that a reader must know.
     pub notes: Vec<String>,
 }
 
-/// The changes of one file.
 #[derive(Debug, Default)]
 pub struct FileChange {
     /// The path, relative to the worker's directory if the file lies in it, else from the root of
     /// the file system. It does not begin with a slash. It may be invalid UTF-8.
     pub path: Vec<u8>,
-    /// True if the file does not lie in the worker's directory.
     pub is_outside: bool,
     /// True if this is a folder before and after, so that git does not record it.
     pub is_folder: bool,
@@ -75,20 +65,16 @@ pub struct FileChange {
     pub needs: Vec<usize>,
     /// The reason why the diff is written as a comment, which git skips.
     pub skipped_because: Option<&'static str>,
-    /// The parts of the change, in order.
     pub parts: Vec<Part>,
 }
 
-/// A part of the changes of a file.
 #[derive(Debug)]
 pub enum Part {
-    /// FileChanges between two contents that are known, at least around the changes.
+    /// Changes between two contents that are known, at least around the changes.
     Diff {
-        /// The state of the file before the changes.
         start: Start,
         /// The changes, in order. Empty if an empty file was created.
         hunks: Vec<Hunk>,
-        /// True if the file was deleted at the end.
         is_deleted: bool,
     },
     /// The exact change of a file or link; two diffs if one took the place of the other.
@@ -97,30 +83,23 @@ pub enum Part {
     Note(String),
     /// A change whose place in the file is unknown.
     Unplaced {
-        /// Number of the call.
         seq: u64,
         /// The place as the record names it.
         place: Option<String>,
-        /// The replaced texts.
         replacements: Vec<TextReplacement>,
     },
     /// A deletion or a move of a file whose content is unknown.
     Event {
-        /// Number of the call.
         seq: u64,
         /// The event, as the end of a sentence that begins with the call.
         event: String,
     },
 }
 
-/// The exact change of a file or link from one content to another.
 #[derive(Debug)]
 pub struct EntryDiff {
-    /// The content before; `None` if there was none.
     pub old: Option<BlobName>,
-    /// The content after; `None` if there is none.
     pub new: Option<BlobName>,
-    /// The difference.
     pub body: DiffBody,
 }
 
@@ -133,23 +112,18 @@ pub struct BlobName {
     pub id: String,
 }
 
-/// The difference of two contents.
 #[derive(Debug)]
 pub enum DiffBody {
-    /// None: only the mode changed.
+    /// No difference of content: only the mode changed.
     Mode,
     /// The hunks of two texts. Empty if an empty file was created or deleted.
     Text(Vec<Hunk>),
-    /// The lines of a binary patch.
     Binary(String),
 }
 
-/// The state of a file before a part of its changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// The content is recorded.
     Recorded,
-    /// The file did not exist.
     Absent,
     /// Nothing is recorded. The file counts as absent because it was written whole.
     Unknown,
@@ -162,7 +136,6 @@ pub enum Start {
 }
 
 impl Start {
-    /// Returns true if the file counts as absent.
     pub fn is_absent(self) -> bool {
         matches!(self, Start::Absent | Start::Unknown | Start::GoneBetween)
     }
@@ -175,7 +148,7 @@ impl FileChanges {
         counts.fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1))
     }
 
-    /// Returns the number of changed files and links.
+    /// Returns the number of changed files and links, without folders.
     pub fn file_count(&self) -> usize {
         self.files.iter().filter(|file| !file.is_folder).count()
     }
@@ -189,7 +162,6 @@ impl FileChange {
         format!("{root}{}", String::from_utf8_lossy(&self.path))
     }
 
-    /// Returns the numbers of added and removed lines.
     pub fn counts(&self) -> (usize, usize) {
         self.parts
             .iter()
@@ -199,7 +171,6 @@ impl FileChange {
 }
 
 impl Part {
-    /// Returns the numbers of added and removed lines.
     pub fn counts(&self) -> (usize, usize) {
         match self {
             Part::Diff { hunks, .. } => (
@@ -218,12 +189,10 @@ impl Part {
         }
     }
 
-    /// Returns true if the part creates a file or link in a workspace.
     fn creates(&self) -> bool {
         matches!(self, Part::Entry(diffs) if diffs.iter().all(|diff| diff.old.is_none()))
     }
 
-    /// Returns true if the part deletes a file or link in a workspace.
     fn deletes(&self) -> bool {
         matches!(self, Part::Entry(diffs) if diffs.iter().all(|diff| diff.new.is_none()))
     }
@@ -241,7 +210,6 @@ impl Part {
 }
 
 impl EntryDiff {
-    /// Returns the hunks of the diff.
     pub fn hunks(&self) -> &[Hunk] {
         match &self.body {
             DiffBody::Text(hunks) => hunks,
@@ -339,13 +307,12 @@ fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
     FileChange { path, is_outside, skipped_because, parts, ..FileChange::default() }
 }
 
-/// Returns true for a path that git accepts.
 fn is_git_path(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
     !path.is_empty() && !path.contains(&0) && !names.any(is_git_directory)
 }
 
-/// Returns true for a name that git takes for its directory, on any system.
+/// Returns true if git takes `name` for its own directory on any system.
 fn is_git_directory(name: &[u8]) -> bool {
     let end = name.iter().position(|byte| matches!(byte, b':' | b'\\')).unwrap_or(name.len());
     let (name, _) = name.split_at(end);
@@ -354,9 +321,8 @@ fn is_git_directory(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b"git~1")
 }
 
-/// The work that is left for rebuilding the contents of one worker's files.
+/// The work that is left for rebuilding the contents of one worker's files, in bytes and time.
 struct WorkBudget<'a> {
-    /// Number of bytes.
     room: usize,
     deadline: Deadline<'a>,
 }
@@ -374,12 +340,11 @@ impl WorkBudget<'_> {
 #[derive(Default)]
 struct RebuiltFiles {
     files: Vec<(String, RebuiltFile)>,
-    /// Indexes into `files`, by path.
     numbers: HashMap<String, usize>,
 }
 
 impl RebuiltFiles {
-    /// Returns the file at `path`, which may be new.
+    /// Returns the file at `path`, which is added if it is new.
     fn at(&mut self, path: String) -> Option<&mut RebuiltFile> {
         let files = &mut self.files;
         let number = *self.numbers.entry(path).or_insert_with_key(|path| {
@@ -390,13 +355,11 @@ impl RebuiltFiles {
     }
 }
 
-/// A file whose content is rebuilt from its edits.
 #[derive(Default)]
 struct RebuiltFile {
     parts: Vec<UnfinishedPart>,
     /// Size of the contents in `parts`, in bytes.
     held: usize,
-    /// Number of its edits.
     edits: u64,
 }
 
@@ -461,8 +424,7 @@ impl RebuiltFile {
         }
     }
 
-    /// Deletes the file. `before` is its content, if that is recorded; `event` says in words what
-    /// happened.
+    /// Deletes the file. `before` is its recorded content, if any; `event` describes the deletion.
     fn delete(&mut self, seq: u64, before: Option<String>, event: &str) {
         match (self.parts.last_mut(), before) {
             (Some(UnfinishedPart::Contents { current, is_deleted, .. }), before)
@@ -501,7 +463,6 @@ impl RebuiltFile {
         content
     }
 
-    /// Adds a file that call `seq` moved here from the path `from`.
     fn add_moved(
         &mut self,
         seq: u64,
@@ -543,7 +504,7 @@ impl RebuiltFile {
         self.parts.push(UnfinishedPart::Done(part));
     }
 
-    /// Returns the parts. Those that change nothing are left out.
+    /// Returns the parts, except those that change nothing.
     fn parts(self) -> Vec<Part> {
         let parts = self.parts.into_iter().filter_map(|part| match part {
             UnfinishedPart::Done(part) => Some(part),

@@ -1,5 +1,5 @@
 //! Checks a worker's claims against its record, and the quality of the record itself. Each check is
-//! a function that returns a [`FailedCheck`] for what it finds.
+//! a function that returns a [`FailedCheck`] for each problem that it finds.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,7 @@ use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::count;
 use swarmletfs_base::unicode::count_hidden;
 
-/// Minimum number of failures of one call that are reported as repeated.
 const REPEATED_MIN: usize = 3;
-/// Maximum number of tools or kinds of lines named in a check.
 const NAMES_SHOWN: usize = 5;
 /// Maximum number of calls whose outputs are searched for a mention of a check.
 const OUTPUTS_MAX: usize = 100;
@@ -39,14 +37,10 @@ pub enum CheckKind {
     DataQuality,
 }
 
-/// A check that a worker's record does not pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedCheck {
-    /// The name of the check, equal in all files.
     pub name: Cow<'static, str>,
-    /// The meaning of the finding.
     pub kind: CheckKind,
-    /// The reason, as a sentence.
     #[serde(rename = "says")]
     pub message: String,
     /// The file that proves it, relative to the worker's directory.
@@ -64,22 +58,17 @@ impl FailedCheck {
         FailedCheck { name: name.into(), kind, message: message.into(), file: file.into() }
     }
 
-    /// Sets the kind.
     pub(super) fn with_kind(self, kind: CheckKind) -> FailedCheck {
         FailedCheck { kind, ..self }
     }
 }
 
-/// The claim of success that a worker makes.
 enum Claim {
-    /// The status says so.
     Status,
-    /// The final words say so.
     Words(SuccessClaim),
 }
 
 impl Claim {
-    /// Returns the worker's claim, or `None` if it makes none.
     fn find(Record { worker, trace, .. }: &Record) -> Option<Claim> {
         if worker.status != Status::Completed {
             None
@@ -98,7 +87,6 @@ impl Claim {
         }
     }
 
-    /// Returns the part of the worker's record that makes the claim.
     fn source(&self) -> &'static str {
         match self {
             Claim::Status => "its status says success",
@@ -113,7 +101,7 @@ const SILENT: Duration = Duration::from_secs(15 * 60);
 /// Name of the check that finds silent workers. It applies only to files about many workers:
 /// silence is measured against the writes of others, not against the clock.
 pub const SILENT_NAME: &str = "silent";
-/// Name of the check that reports what there was no time to read.
+/// Name of the check that reports parts of the record that there was no time to read.
 const LATE_NAME: &str = "not_read_in_time";
 
 /// Returns the duration of a worker's silence: from `last`, its last write, to `newest`, the last
@@ -125,17 +113,14 @@ pub fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// Access to a worker's files for checks of its final words.
 pub trait ClaimedFiles {
-    /// Returns the checks about files that the final words claim.
     fn missing(&self) -> Vec<FailedCheck>;
 
     /// Returns the output of a call, or the end of a long one. Returns `None` if it is unreadable.
     fn output(&self, call: &ToolCall) -> Option<String>;
 }
 
-/// Runs all checks and returns those that the record does not pass: doubts first, data quality
-/// last.
+/// Runs all checks and returns the failed ones: doubts first, data quality last.
 pub fn run(
     record: &Record,
     fingerprint: &Fingerprint,
@@ -169,7 +154,6 @@ pub fn run(
     found
 }
 
-/// Returns the check that fails because of a flaw of the worker's files.
 fn flaw(flaw: &Flaw, status: Status) -> FailedCheck {
     let (name, message) = match flaw {
         Flaw::BadTranscript(reason) => {
@@ -211,7 +195,7 @@ fn flaw(flaw: &Flaw, status: Status) -> FailedCheck {
     FailedCheck::new(name, one_line(&message, 300), "metadata.json").with_kind(kind)
 }
 
-/// Finds a worker that made no call. One that claims no success may have had nothing to do.
+/// Reports a worker that made no call. A worker that claims no success may have had nothing to do.
 fn no_tool_call(
     Record { worker, trace, .. }: &Record,
     claim: Option<&Claim>,
@@ -295,7 +279,6 @@ fn tests_that_never_ran(
     })
 }
 
-/// Returns the checks of `missing` if the worker claims success.
 fn missing_claimed_files(record: &Record, files: &dyn ClaimedFiles) -> Vec<FailedCheck> {
     if record.worker.status == Status::Completed { files.missing() } else { Vec::new() }
 }
@@ -404,7 +387,6 @@ fn truncated_outputs(trace: &Trace) -> Option<FailedCheck> {
     Some(FailedCheck::new("truncated_at_source", message, first.display()))
 }
 
-/// Finds the parts of a transcript that are not shown.
 fn unused_lines(unused: &Unused) -> impl Iterator<Item = FailedCheck> {
     let kinds = unused.kinds.keys().take(NAMES_SHOWN).map(|kind| one_line(kind, QUOTE_MAX));
     let kinds = kinds.collect::<Vec<_>>().join(", ");
@@ -455,7 +437,7 @@ fn invisible_characters(record: &Record) -> Option<FailedCheck> {
     })
 }
 
-/// Counts the invisible characters in the texts of a record, except those of ordinary writing.
+/// Counts the invisible characters in the texts of a record, except the ones of ordinary writing.
 fn hidden(record: &Record) -> usize {
     let Record { worker, trace, .. } = record;
     let own = [&worker.error, &worker.summary, &worker.supervisor_notes];

@@ -1,4 +1,4 @@
-//! Finds files that a worker's final words name and that do not exist, or that no call wrote.
+//! Finds files that a worker's final words name although they do not exist or no call wrote them.
 
 use std::sync::LazyLock;
 
@@ -15,9 +15,7 @@ use swarmletfs_trace::{INPUT_MAX, INPUTS_TOTAL_MAX};
 
 /// Maximum length of final words that is parsed, in bytes.
 const WORDS_MAX: usize = 64 << 10;
-/// Maximum number of paths that are looked up.
 const PATHS_MAX: usize = 50;
-/// Maximum number of missing files that are named.
 const NAMED_MAX: usize = 5;
 /// Maximum length of a named path, in bytes.
 const NAME_MAX: usize = 120;
@@ -26,8 +24,8 @@ const OUTPUT_MAX: usize = 256 << 10;
 /// Number of outputs that are searched, latest first.
 const OUTPUTS_MAX: usize = 200;
 
-/// Returns a finding for each file that the final words of a worker name and that does not exist,
-/// and for each that they claim to have been written although no call wrote it.
+/// Returns a finding for each file that a worker's final words name and that does not exist. Also
+/// returns one for each file that they claim was written although no call wrote it.
 pub(super) fn missing_files(files: &WorkerFiles<'_>, record: &Record) -> Vec<FailedCheck> {
     let Some(words) = record.trace.final_words.as_deref() else { return Vec::new() };
     let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
@@ -51,7 +49,7 @@ pub(super) fn missing_files(files: &WorkerFiles<'_>, record: &Record) -> Vec<Fai
 ///
 /// A directory counts as the worker's if it exists or is one of `own_folders`, where the worker's
 /// layout keeps its files: a report that was never written leaves no directory either. Other paths,
-/// such as those of a repository, cannot be looked up here.
+/// such as paths in a repository, cannot be looked up here.
 fn absent_files<'a>(
     view: &'a View,
     member: &'a Member,
@@ -87,7 +85,7 @@ fn unwritten_files(files: &WorkerFiles<'_>, record: &Record, words: &str) -> Vec
     if claimed.is_empty() {
         return Vec::new();
     }
-    // The worker's own files, whatever directory they lie in.
+    // The worker's own files, in any directory.
     let own = files.view.folder(files.member).and_then(|folder| folder.files());
     let Ok((own, 0)) = own else {
         return Vec::new();
@@ -146,7 +144,6 @@ fn claimed_paths(words: &str) -> impl Iterator<Item = RelPath> + '_ {
     })
 }
 
-/// Returns true if `name` is one of `own_folders` or an existing directory of the worker.
 fn is_own_directory(view: &View, member: &Member, own_folders: &[&str], name: &Name) -> bool {
     own_folders.iter().any(|folder| folder.as_bytes() == name.as_bytes())
         || view

@@ -24,25 +24,21 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::parallel::parallel_rounds;
 use swarmletfs_base::watchdog::{Unfinished, Watchdog};
 
-/// Maximum number of cached digests.
 const CAPACITY: usize = 200_000;
 /// Maximum duration of one backfill step. Other requests run between steps.
 const BACKFILL_STEP: Duration = Duration::from_millis(250);
 /// Cost of a file in bytes, added to its size: about the amount read of each of many files.
 const FILE_COST: u64 = 64 << 10;
 
-/// The result of a request for a digest.
 pub enum DigestResult {
     /// The digest, with the state of the worker's files that it describes.
     Ready(Arc<WorkerDigest>, Arc<Fingerprint>),
     /// Time ran out, or the worker cannot be read.
     Unread,
-    /// The worker no longer exists.
     Gone,
 }
 
 impl DigestResult {
-    /// Returns the digest if it is ready.
     pub fn digest(&self) -> Option<&Arc<WorkerDigest>> {
         match self {
             DigestResult::Ready(digest, _) => Some(digest),
@@ -50,7 +46,6 @@ impl DigestResult {
         }
     }
 
-    /// Returns true if the result describes the `requested` state of the worker's files.
     pub fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
         match (self, requested) {
             (DigestResult::Ready(_, fingerprint), Ok(requested)) => {
@@ -62,24 +57,20 @@ impl DigestResult {
     }
 }
 
-/// Digests of the workers of a view.
 pub struct DigestCache {
     /// The latest digest of each worker by name, and the state that it describes.
     digests: Cache<Name, (DigestKey, Arc<WorkerDigest>)>,
-    /// Maximum time to compute the digest of one worker.
     worker_timeout: Duration,
     /// True if a request ran out of time since [`DigestCache::has_backlog`] last checked.
     is_incomplete: AtomicBool,
     /// Index of the worker that the backfill reads next, or `None` if there is no backlog.
     next_worker: Mutex<Option<usize>>,
     store: Option<DigestStore>,
-    /// Loads the stored digests once.
     loaded: Once,
     watchdog: Watchdog<Subject>,
 }
 
 impl DigestCache {
-    /// Creates an empty cache that spends at most `worker_timeout` on one digest.
     pub fn new(
         worker_timeout: Duration,
         store: Option<DigestStore>,
@@ -96,7 +87,6 @@ impl DigestCache {
         }
     }
 
-    /// Loads the digests that an earlier process stored.
     fn load_stored(&self) {
         self.loaded.call_once(|| {
             for (name, key, digest) in self.store.iter().flat_map(DigestStore::load) {
@@ -105,15 +95,14 @@ impl DigestCache {
         });
     }
 
-    /// Takes over the digests in the cache of another view with the same restriction. One is used
-    /// only for a worker in the state that it describes.
+    /// Takes over the digests in the cache of another view with the same restriction. A digest is
+    /// used only for a worker in the state that it describes.
     pub fn adopt(&self, other: &DigestCache) {
-        // Loaded later, they would replace those that are taken over.
+        // Loaded later, they would replace the digests that are taken over.
         self.load_stored();
         other.digests.iter().for_each(|(name, digest)| self.digests.insert(name, digest));
     }
 
-    /// Returns the cached digest of a worker in the state `fingerprint`.
     fn cached(&self, member: &Member, fingerprint: &Fingerprint) -> Option<Arc<WorkerDigest>> {
         let (key, digest) = self.digests.get(&member.name)?;
         (key == digest_key(member, fingerprint)).then_some(digest)
@@ -136,12 +125,10 @@ impl DigestCache {
         (key == digest_key(member, &fingerprint)).then(|| (member.name.clone(), key, digest))
     }
 
-    /// Records that a request ran out of time, so that the backfill reads the rest.
     pub(super) fn mark_incomplete(&self) {
         self.is_incomplete.store(true, Ordering::Release);
     }
 
-    /// Returns true if [`DigestCache::backfill`] has work to do.
     pub fn has_backlog(&self) -> bool {
         let mut next = self.next_worker.lock();
         if self.is_incomplete.swap(false, Ordering::AcqRel) {
@@ -317,7 +304,6 @@ impl DigestCache {
     }
 }
 
-/// Returns the cost of reading a worker's files, in bytes.
 fn read_cost(fingerprint: &Fingerprint) -> u64 {
     fingerprint.files.saturating_mul(FILE_COST).saturating_add(fingerprint.bytes)
 }

@@ -21,31 +21,25 @@ use swarmletfs_base::name::Name;
 
 /// Minimum number of new digests that is worth a write.
 const MIN_NEW: u64 = 32;
-/// Minimum time between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Identifies a digest: the state of the worker's files, and the key of its catalog entry.
 pub type DigestKey = (Key, Key);
 
-/// Stores the digests of a view on disk.
 pub struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
     unsaved: Mutex<UnsavedDigests>,
 }
 
-/// The digests that were computed since the last write.
 #[derive(Default)]
 struct UnsavedDigests {
     count: usize,
-    /// Time of the last write.
     last_write: Option<Instant>,
 }
 
-/// The serialized form of a digest.
 #[derive(Serialize, Deserialize)]
 struct StoredDigest {
-    /// The worker's name.
     name: Vec<u8>,
     key: DigestKey,
     outcome: u8,
@@ -69,12 +63,10 @@ struct StoredDigest {
 }
 
 impl DigestStore {
-    /// Returns the store in `cache` for the view identified by `scope`.
     pub fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
         DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::default() }
     }
 
-    /// Reads all stored digests.
     pub fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
         let body = self.cache.get(self.key).and_then(|entry| entry.body()).unwrap_or_default();
         let all: Vec<StoredDigest> = postcard::from_bytes(&body).unwrap_or_default();
@@ -93,7 +85,6 @@ impl DigestStore {
         is_due
     }
 
-    /// Replaces the stored digests.
     pub fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
         let all: Vec<StoredDigest> = all
             .iter()

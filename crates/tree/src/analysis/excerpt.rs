@@ -32,7 +32,7 @@ const HEAD_PERCENT: usize = 4;
 const FAILURE_PERCENT: usize = 25;
 /// Minimum size of a head, in bytes.
 const HEAD_MIN: usize = 480;
-/// Maximum size of an output of which head and tail are shown, in bytes.
+/// Maximum size of an output whose head and tail are shown, in bytes.
 const ENDS_MAX: u64 = 8 << 10;
 /// Part of a share that the head gets first, in percent.
 const ENDS_HEAD_PERCENT: usize = 50;
@@ -50,38 +50,31 @@ const SHOWN_LINE_MIN: usize = 24;
 /// that few are needed for any output.
 const EXACT_ATTEMPTS: usize = 4;
 
-/// Note on an output that is not UTF-8.
 pub const NOT_UTF8: &str = "not UTF-8";
 /// Bytes that an output without a note may take beyond its share: the minimum room reserved for a
 /// note. Otherwise an escaped marker alone could cause a short output to be cut.
 const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
 
-/// The part of an output that is shown first if not all of it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Focus {
     /// The most relevant line, cut if the share is too small for it.
     Failure,
-    /// The lines with the highest scores.
     Scores,
     /// Head and tail of a short output; the lines with the highest scores of a longer one.
     Ends,
 }
 
-/// A task that makes an excerpt until the deadline passes.
 pub type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
 /// The excerpt with the lines shown so far, or the reason why the output cannot be read.
 pub type ExcerptResult = Result<(Excerpt, ShownLines), String>;
 
-/// The part of an output that is shown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Excerpt {
     /// Text with omission lines; ends in a line end unless empty.
     pub text: String,
-    /// True if nothing was omitted.
     pub whole: bool,
     /// True if the text names the offsets of omissions.
     pub has_offsets: bool,
-    /// Note for the section line.
     pub note: Option<String>,
     /// Size of the output when it was read, in bytes; `None` if it was not read.
     pub bytes: Option<u64>,
@@ -145,7 +138,6 @@ fn whole_excerpt(chunks: &[LineChunk<'_>], share: usize) -> Option<Excerpt> {
     Some(Excerpt { text, whole: true, hidden, ..Excerpt::default() })
 }
 
-/// Returns the most relevant of `chunks` in at most `share` bytes; see [`excerpt`].
 fn cut_excerpt<'a>(
     loaded: &'a LoadedOutput,
     mut chunks: Vec<LineChunk<'a>>,
@@ -227,7 +219,6 @@ impl ShownLines {
     }
 }
 
-/// Returns `text` with a line end, unless it is empty.
 fn ended(mut text: String) -> String {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -235,13 +226,10 @@ fn ended(mut text: String) -> String {
     text
 }
 
-/// The regions of an output that are in memory.
 struct LoadedOutput {
-    /// Size of the output in bytes.
     size: u64,
     /// Offset and bytes of each region.
     parts: Vec<(u64, Vec<u8>)>,
-    /// True if the regions are the whole output.
     complete: bool,
     /// Offset at which the search for signs stopped early.
     searched: Option<u64>,
@@ -306,12 +294,8 @@ pub fn length(bytes: u64) -> usize {
 }
 
 /// Returns the offsets of the latest lines with a sign of failure, at most [`HITS_MAX`], and the
-/// offset at which the search stopped if it stopped early. Reads `file` in steps from its end, so
-/// that it stops once there are enough, and lacks the earliest if time runs out.
-///
-/// # Errors
-///
-/// Returns an error if `file` cannot be read.
+/// offset at which the search stopped if it stopped early. Reads `file` in steps from its end until
+/// there are enough. If time runs out, the earliest lines are missing.
 fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(Vec<u64>, Option<u64>)> {
     let (mut hits, mut end) = (Vec::new(), size);
     while end > 0 && hits.len() < HITS_MAX {
@@ -331,7 +315,7 @@ fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(Vec<u64
     Ok((hits, None))
 }
 
-/// Merges regions that overlap or touch. Each is a range of offsets.
+/// Merges ranges of offsets that overlap or touch.
 fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     regions.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::with_capacity(regions.len());
@@ -391,7 +375,6 @@ impl<'a> LineSelection<'a> {
         selection
     }
 
-    /// Chooses chunks of an output of `size` bytes whose text takes at most `share` bytes.
     fn choose(
         chunks: &'a [LineChunk<'a>],
         scored: &LineScores,
@@ -476,7 +459,6 @@ impl<'a> LineSelection<'a> {
         }
     }
 
-    /// Returns true if nothing is omitted directly before the chunk `at`.
     fn joins_before(&self, at: usize) -> bool {
         let Some(chunk) = self.chunks.get(at) else { return false };
         match at.checked_sub(1).and_then(|before| Some((before, self.chunks.get(before)?))) {
@@ -485,7 +467,6 @@ impl<'a> LineSelection<'a> {
         }
     }
 
-    /// Returns true if nothing is omitted directly after the chunk `at`.
     fn joins_after(&self, at: usize) -> bool {
         let Some(chunk) = self.chunks.get(at) else { return false };
         match self.chunks.get(at + 1) {
@@ -533,14 +514,11 @@ impl<'a> LineSelection<'a> {
     }
 }
 
-/// The text of consecutive chunks.
 #[derive(Default)]
 struct ChunkRun {
-    /// Offset of the first byte in the file.
     start: u64,
     /// Offset after the last byte in the file.
     end: u64,
-    /// Finished text.
     text: String,
     /// Worker text that follows. It is escaped as a whole, since a marker may span several chunks.
     unescaped: String,

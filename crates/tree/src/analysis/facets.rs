@@ -19,40 +19,28 @@ use crate::view::{Member, VisibleWorkers};
 use swarmletfs_base::model::{SharedStr, TraceTime, Worker};
 use swarmletfs_base::name::{Name, to_file_name};
 
-/// Name of the directory of unread workers.
 pub(super) const UNREAD: &str = "unread";
-/// Maximum number of values in a selection.
 const VALUES_MAX: usize = 32;
-/// Maximum number of files that a directory lists.
 const FILES_MAX: usize = 1_000;
 /// Time for which the files of a listing are known to exist. Programs that list files look up each.
 const KNOWN_FILES_TTL: Duration = Duration::from_secs(5);
 
-/// A property by which workers are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Facet {
     /// The worker's status. A lookup also accepts the source's own word for it.
     Status,
-    /// The outcome, as far as the record shows it.
     Outcome,
-    /// The type of the task.
     Type,
-    /// Each tag.
     Tag,
-    /// Each tool that the worker called.
     Tool,
-    /// The job.
     Job,
-    /// The run.
     Run,
     /// The day in UTC on which the worker was created. If that is unknown, the day on which it
     /// started, or else finished.
     Day,
     /// The name of the working directory.
     Project,
-    /// The version control branch.
     Branch,
-    /// The language model.
     Model,
     /// The format of the trace, which names the program that wrote it.
     Source,
@@ -62,12 +50,9 @@ pub enum Facet {
     FileRead,
 }
 
-/// A value of a facet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FacetValue {
-    /// A value from the record.
     Text(Arc<str>),
-    /// The value is unknown because time ran out.
     Unread,
 }
 
@@ -90,7 +75,6 @@ impl Facet {
         Facet::FileRead,
     ];
 
-    /// Returns the facet's name in the tree.
     pub fn as_str(self) -> &'static str {
         match self {
             Facet::Status => "status",
@@ -110,22 +94,19 @@ impl Facet {
         }
     }
 
-    /// Returns the facet called `name`.
     pub fn from_name(name: &Name) -> Option<Facet> {
         Facet::ALL.into_iter().find(|facet| facet.as_str().as_bytes() == name.as_bytes())
     }
 
-    /// Returns true if the values come from digests rather than the catalog.
     pub fn needs_digest(self) -> bool {
         matches!(self, Facet::Outcome | Facet::Tool) || self.is_file()
     }
 
-    /// Returns true if the values are files.
     pub(super) fn is_file(self) -> bool {
         matches!(self, Facet::File | Facet::FileRead)
     }
 
-    /// Returns the number of times that a worker used a file in the way that the facet is about.
+    /// Returns how often a worker used a file in the way that the facet is about.
     fn file_count(self, file: &FileUse) -> u64 {
         match self {
             Facet::File => file.edits,
@@ -205,7 +186,6 @@ impl Facet {
         if self == Facet::Status { entry.worker().status_source } else { None }
     }
 
-    /// Returns true if a worker has `value`.
     pub(super) fn matches(
         self,
         value: &FacetValue,
@@ -224,7 +204,6 @@ impl Facet {
         }
     }
 
-    /// Returns the name of the directory of `value`.
     pub(super) fn file_name(self, value: &FacetValue) -> Name {
         match value {
             // A tool or file may be called `unread` too, so its name is escaped.
@@ -243,7 +222,6 @@ fn day(worker: &Worker) -> Option<String> {
     Some(time.to_zoned(TimeZone::UTC).date().to_string())
 }
 
-/// The workers that have all of some facet values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Selection {
     pub(super) values: Arc<[(Facet, FacetValue)]>,
@@ -255,12 +233,10 @@ pub struct Selection {
 pub(super) type MemberDigest = (Arc<Member>, Option<Arc<WorkerDigest>>);
 
 impl Selection {
-    /// Returns true if the selection has no values and so holds all workers.
     pub fn is_all(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Returns the number of values.
     pub fn depth(&self) -> usize {
         self.values.len()
     }
@@ -270,7 +246,6 @@ impl Selection {
         self.latest.is_none().then(|| Selection { latest: Some(most), ..self.clone() })
     }
 
-    /// Returns true if the selection is limited to the latest workers.
     pub fn is_limited(&self) -> bool {
         self.latest.is_some()
     }
@@ -281,12 +256,10 @@ impl Selection {
         (self.values.len() < VALUES_MAX).then_some(Selection { values, latest: None })
     }
 
-    /// Returns true if the digests of workers are needed to find the selected ones.
     pub fn needs_digest(&self) -> bool {
         self.values.iter().any(|(facet, _)| facet.needs_digest())
     }
 
-    /// Returns true if a value is a file.
     pub fn has_file(&self) -> bool {
         self.values.iter().any(|(facet, _)| facet.is_file())
     }
@@ -299,13 +272,9 @@ impl Selection {
     }
 }
 
-/// Maps the values of a catalog facet to the workers of a view.
 pub(super) struct FacetIndex {
-    /// The generation of the view that was indexed.
     generation: u64,
-    /// The values by the names of their directories.
     pub(super) names: HashMap<Name, Arc<str>>,
-    /// The workers that have each value.
     pub(super) members: HashMap<Arc<str>, Vec<Arc<Member>>>,
 }
 
@@ -333,12 +302,10 @@ impl FacetIndex {
     }
 }
 
-/// The latest index of each catalog facet.
 #[derive(Default)]
 pub struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
-    /// Returns the index of a facet if it was built for this `generation` of the view.
     pub(super) fn cached(&self, facet: Facet, generation: u64) -> Option<Arc<FacetIndex>> {
         self.0.lock().get(&facet).filter(|index| index.generation == generation).cloned()
     }
@@ -353,21 +320,18 @@ impl FacetIndexes {
     }
 }
 
-/// The files in the latest listing of each facet. They spare the lookup of a listed file a search
-/// through all workers.
+/// The files in the latest listing of each facet. With them, the lookup of a listed file need not
+/// search all workers.
 #[derive(Default)]
 pub struct KnownFiles(Mutex<HashMap<Facet, KnownListing>>);
 
-/// The files of one listing.
 struct KnownListing {
-    /// The generation of the view at the time of the listing.
     generation: u64,
     listed_at: Instant,
     files: HashSet<FacetValue>,
 }
 
 impl KnownFiles {
-    /// Stores the files of a listing of the view's `generation`.
     pub(super) fn store(&self, facet: Facet, generation: u64, files: &[FacetValue]) {
         let files = files.iter().cloned().collect();
         let listing = KnownListing { generation, listed_at: Instant::now(), files };

@@ -6,30 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use swarmletfs_base::model::{AccessKind, ChangeKind, Outcome, Record, ToolCall};
 
-/// Maximum number of files kept of a worker.
 const FILES_MAX: usize = 2_000;
 
-/// A file that a worker read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUse {
     /// The path, relative to the worker's directory if it lies in it.
     pub path: String,
-    /// Number of reads.
     pub reads: u64,
-    /// Number of changes.
     pub edits: u64,
-    /// True if the worker created the file.
     pub created: bool,
-    /// Number of lines added by all changes.
     pub added: u64,
-    /// Number of lines removed by all changes.
     pub removed: u64,
     /// Times of the first and the last change, in milliseconds since 1970.
     pub edited_at: Option<(i64, i64)>,
 }
 
 impl FileUse {
-    /// Creates a file that was not used yet.
     fn new(path: &str) -> FileUse {
         FileUse {
             path: path.to_owned(),
@@ -108,7 +100,6 @@ pub(super) fn absolute(path: &str, cwd: Option<&str>) -> String {
     root.to_owned() + &names.join("/")
 }
 
-/// Returns `path` relative to the directory `cwd` if it lies in it.
 pub(super) fn relative<'a>(path: &'a str, cwd: Option<&str>) -> &'a str {
     let inside =
         cwd.and_then(|cwd| path.strip_prefix(cwd.trim_end_matches('/'))?.strip_prefix('/'));

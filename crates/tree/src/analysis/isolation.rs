@@ -11,8 +11,6 @@ pub const PART_GRACE: Duration = Duration::from_millis(500);
 /// The subject of a task. While an abandoned task runs, no other starts on its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// The files of the worker with this name.
     Worker(Name),
-    /// The answer about many workers with this key.
     Answer(Key),
 }

@@ -46,17 +46,14 @@ const LINE_START: f64 = 1.1;
 /// Minimum score of an indented line or a continued long line, relative to the previous score.
 const INDENTED: f64 = 0.9;
 
-/// The scores of the chunks of an output.
 #[derive(Debug, Default)]
 pub(super) struct LineScores {
-    /// Score of each chunk.
     pub scores: Vec<f64>,
     /// Index of the highest-scoring chunk with a sign of failure, the latest among equals. It is
     /// worth showing wherever it is.
     pub failure: Option<usize>,
 }
 
-/// Returns the scores of `chunks`, which are in order, of an output of `size` bytes.
 pub(super) fn score_lines(chunks: &[LineChunk<'_>], size: u64) -> LineScores {
     // Overwritten progress states show nothing and do not count as neighbors.
     let shown: Vec<&LineChunk<'_>> = chunks.iter().filter(|chunk| !chunk.text.is_empty()).collect();
@@ -81,7 +78,6 @@ pub(super) fn score_lines(chunks: &[LineChunk<'_>], size: u64) -> LineScores {
     LineScores { scores, failure: failure.map(|(at, _)| at) }
 }
 
-/// Returns the score of each line from its own signs and its position.
 fn base_scores(chunks: &[&LineChunk<'_>], signs: &[LineSigns], size: u64) -> Vec<f64> {
     let weight_if = |present: bool, weight: f64| if present { weight } else { 0.0 };
     let red: Vec<f64> = chunks.iter().map(|chunk| weight_if(chunk.red, 1.0)).collect();
@@ -173,7 +169,6 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
     scores
 }
 
-/// Raises the scores in each paragraph towards its highest score.
 fn raise_paragraphs(chunks: &[&LineChunk<'_>], scores: &mut [f64]) {
     let mut from = 0;
     for at in 0..=chunks.len() {
@@ -225,7 +220,6 @@ fn raise_line_starts(chunks: &[&LineChunk<'_>], scores: &mut [f64]) {
     }
 }
 
-/// Returns true if the chunk at `at` continues the line of the chunk before it.
 fn is_continuation(chunks: &[&LineChunk<'_>], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|before| chunks.get(before));
     before.is_some_and(|before| !before.text.ends_with('\n') && !before.text.ends_with("\\n"))

@@ -15,16 +15,12 @@ const CHUNKS_MAX: usize = 200_000;
 /// Distance before a cut in which an unfinished terminal escape is searched for, in bytes.
 pub(super) const ESCAPE_MAX: usize = 32;
 
-/// A line of an output or a part of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LineChunk<'a> {
-    /// Offset of the first byte in the file.
     pub start: u64,
     /// Offset after the last byte in the file.
     pub end: u64,
-    /// Cleaned text.
     pub text: Cow<'a, str>,
-    /// True if the text is in a color of errors.
     pub red: bool,
     /// Number of times that the line repeats within the bytes of this chunk.
     pub repeats: usize,
@@ -75,7 +71,6 @@ pub(super) fn split_chunks(raw: &[u8], offset: u64) -> (Vec<LineChunk<'_>>, bool
 /// Minimum size of repeats that are merged, in bytes.
 const MERGED_MIN: u64 = 120;
 
-/// Merges consecutive repeats of a line into one chunk.
 pub(super) fn merge_repeats(chunks: Vec<LineChunk<'_>>) -> Vec<LineChunk<'_>> {
     let mut kept: Vec<LineChunk<'_>> = Vec::with_capacity(chunks.len());
     let mut at_line_start = chunks.first().is_some_and(|first| first.start == 0);
@@ -127,7 +122,7 @@ fn next_chunk(rest: &[u8]) -> (usize, bool) {
 
 /// Returns the position at which to split a line that is longer than `window`.
 ///
-/// That is after the first escaped line end (output wrapped in JSON), else at a character boundary
+/// This is after the first escaped line end (output wrapped in JSON), else at a character boundary
 /// outside any terminal escape.
 fn split_position(window: &[u8]) -> usize {
     if let Some(at) = memchr::memmem::find(window, b"\\n") {
@@ -178,7 +173,7 @@ mod tests {
             covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64,
             "{covered:?}"
         );
-        // The end of a long line is no line: what is as it follows a line that is shown.
+        // The end of a long line is not a line, so equal lines after it are not its repeats.
         let long = format!("{}{}", "x".repeat(CHUNK_MAX - 1), "b\n".repeat(100));
         let shown = merge_repeats(split_chunks(long.as_bytes(), 0).0);
         let told: Vec<(&str, usize)> =

@@ -7,13 +7,9 @@ use swarmletfs_base::text::count;
 /// The parts missing from an answer. If nothing is counted, the answer lacks an unknown part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Number of workers that were not read whole.
     pub unread_workers: usize,
-    /// Number of all workers that the answer is about.
     pub workers: usize,
-    /// Number of outputs that were not read.
     pub outputs: u64,
-    /// Number of files that were not searched.
     pub files: u64,
     /// Number of sessions not yet read for the workers inside them.
     pub sessions: usize,
@@ -55,7 +51,6 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Prepends a line that names the `missing` parts, if any.
 pub fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
     match missing {
         Some(missing) => format!("{missing}\n{text}").into_bytes(),

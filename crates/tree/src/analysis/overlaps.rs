@@ -8,17 +8,14 @@ use super::file_uses::FileUse;
 use super::worker_digest::WorkerRow;
 use crate::view::Member;
 
-/// A file that several workers edited at overlapping times.
 pub struct Overlap<'a> {
     /// The path, relative to the first worker's directory if it lies in it.
     pub path: &'a str,
     /// The workers, each of which overlaps another one, in the order of their first edits.
     pub members: Vec<&'a Member>,
-    /// Number of edits of all these workers.
     pub edits: u64,
 }
 
-/// The edits of one file by one worker.
 struct FileEdits<'a> {
     /// Times of the first and the last edit, in milliseconds since 1970.
     edited_at: (i64, i64),
@@ -27,9 +24,9 @@ struct FileEdits<'a> {
 }
 
 /// Returns the files that several of the workers edited at overlapping times, the most edited
-/// first. A worker edits a file from its first edit to its last one. Workers that a chain of
-/// overlaps joins are one entry. A relative path of a worker without a working directory is no
-/// file in particular, so it overlaps nothing.
+/// first. A worker edits a file from its first edit to its last one. Workers joined by a chain of
+/// overlaps are one entry. A relative path of a worker without a working directory is no file in
+/// particular, so it overlaps nothing.
 pub fn overlaps(rows: &[WorkerRow]) -> Vec<Overlap<'_>> {
     let mut by_path: BTreeMap<Cow<'_, str>, Vec<FileEdits<'_>>> = BTreeMap::new();
     for row in rows {
@@ -55,7 +52,6 @@ pub fn overlaps(rows: &[WorkerRow]) -> Vec<Overlap<'_>> {
     found
 }
 
-/// Returns the absolute path of a file, or `None` if it is unknown.
 fn full_path<'a>(path: &'a str, cwd: Option<&str>) -> Option<Cow<'a, str>> {
     if path.starts_with('/') {
         return Some(Cow::Borrowed(path));

@@ -8,7 +8,6 @@ const MIN_ATTEMPTS: u32 = 5;
 /// must be next to impossible, and finite because inputs may change all the time.
 const MAX_ATTEMPTS: u32 = 40;
 
-/// Counts the attempts to render one consistent file.
 pub struct RetryBudget {
     started: Instant,
     patience: Duration,
@@ -16,7 +15,8 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Allows a few attempts in any case, and more until `patience` has passed.
+    /// Creates a budget that allows a few attempts in any case, and more until `patience` has
+    /// passed.
     pub fn new(patience: Duration) -> RetryBudget {
         RetryBudget { started: Instant::now(), patience, failed: 0 }
     }
@@ -28,7 +28,6 @@ impl RetryBudget {
             || self.failed < MAX_ATTEMPTS && self.started.elapsed() < self.patience
     }
 
-    /// Returns true if no attempt has failed.
     pub fn is_first(&self) -> bool {
         self.failed == 0
     }

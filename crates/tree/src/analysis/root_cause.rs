@@ -12,7 +12,6 @@ use swarmletfs_base::model::{Outcome, Output, Record, ToolCall, Trace};
 use swarmletfs_base::store::{File, read_range};
 use swarmletfs_base::text::clean::one_line;
 
-/// Start of a cause for which no error message was found.
 pub const NO_MESSAGE: &str = "no error message found";
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 320;
@@ -20,11 +19,10 @@ const CAUSE_MAX: usize = 320;
 const TAIL: usize = 256 << 10;
 /// Length of the start of an output that is tested for JSON, in bytes.
 const PROBE: usize = 64;
-/// Maximum number of lines that are quoted.
 const QUOTES_MAX: usize = 3;
 /// Maximum length of a quoted line, in bytes.
 const QUOTE_MAX: usize = 160;
-/// A shorter line may only announce the next one, in bytes.
+/// Length below which a line may only announce the next one, in bytes.
 const SHORT: usize = 20;
 /// Number of equal punctuation characters in a row that mark a line as a heading.
 const RULER: usize = 5;
@@ -86,7 +84,6 @@ fn exit_prefix(call: &ToolCall) -> String {
     call.exit_code.map(|code| format!("exit={code}: ")).unwrap_or_default()
 }
 
-/// Returns the latest call that was carried out and failed.
 fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
     trace
         .calls
@@ -95,7 +92,6 @@ fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
         .max_by_key(|call| (call.seq, call.bytes))
 }
 
-/// Returns true if `cause` states that no error message was found.
 pub fn is_unexplained(cause: &str) -> bool {
     let line = cause
         .strip_prefix("exit=")
@@ -104,24 +100,20 @@ pub fn is_unexplained(cause: &str) -> bool {
     line.starts_with(NO_MESSAGE)
 }
 
-/// Result of searching an output for a failure.
 #[derive(Default)]
 enum FailureSearch {
     /// Lines with a sign of failure, most relevant first.
     Message(Vec<String>),
-    /// The last line of an output without any sign of failure.
     LastLine(String),
     #[default]
     Nothing,
-    /// The output should be readable and was not.
+    /// The output could not be read although it should be readable.
     Unreadable,
 }
 
-/// Form of the text in an output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TextForm {
     Plain,
-    /// The strings of JSON, decoded.
     Decoded,
     /// JSON that was read in part or is truncated.
     Escaped,
@@ -170,7 +162,6 @@ fn last_line(files: &WorkerFiles<'_>, call: &ToolCall) -> Result<Option<String>>
     Ok(texts.and_then(|texts| texts.last().map(|(text, _)| text.clone())))
 }
 
-/// Searches the output of a call.
 fn search_call(files: &WorkerFiles<'_>, call: &ToolCall) -> FailureSearch {
     if matches!(call.output, Output::Pending | Output::Unreadable(_)) {
         return FailureSearch::Nothing;
@@ -203,7 +194,6 @@ fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
     Ok(Some(lines.filter(|(text, _)| text.chars().any(char::is_alphanumeric)).collect()))
 }
 
-/// Searches the end of an output of `bytes` bytes.
 fn search(file: &dyn File, bytes: u64) -> FailureSearch {
     let texts = match texts(file, bytes) {
         Ok(Some(texts)) => texts,
@@ -218,20 +208,18 @@ fn search(file: &dyn File, bytes: u64) -> FailureSearch {
     }
 }
 
-/// A line with a sign of failure.
 struct RankedLine<'a> {
     /// Lines with a stronger sign come first, and headings last.
     rank: (Reverse<SignStrength>, bool),
     /// True if the line reports a failure without its reason.
     is_wrapper: bool,
     score: f64,
-    /// Index of the line in the output.
     at: usize,
     text: &'a str,
 }
 
 /// Returns the most relevant of `lines`, which come with their scores, cut to be quoted. Returns
-/// none if no line has a sign of failure.
+/// nothing if no line has a sign of failure.
 fn quotes(lines: &[(String, f64)]) -> Vec<String> {
     let ranked = lines.iter().enumerate().filter_map(|(at, (text, score))| {
         let rank = (Reverse(failure_signs::strength_of_line(text)?), is_heading(text));

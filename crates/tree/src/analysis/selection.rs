@@ -26,7 +26,6 @@ impl Analyzer {
         self.matching(selection, None).into_iter().map(|(member, _)| member).collect()
     }
 
-    /// Returns true if the worker called `name` is in a selection.
     pub fn is_selected(&self, selection: &Selection, name: &Name) -> bool {
         if selection.is_limited() {
             return self.selected(selection).iter().any(|member| member.name == *name);
@@ -75,7 +74,6 @@ impl Analyzer {
         selection.with(facet, value).ok_or(Error::NotFound)
     }
 
-    /// Returns the value of a facet whose directory is called `name`.
     fn value(&self, facet: Facet, name: &Name) -> Option<FacetValue> {
         if facet.needs_digest() && name.as_bytes() == UNREAD.as_bytes() {
             return Some(FacetValue::Unread);
@@ -92,7 +90,7 @@ impl Analyzer {
                 return Some(value);
             }
         }
-        // No other value has the name of the decoded value if that is its name.
+        // If the decoded value is listed under exactly this name, no other value has the name.
         let listed = decoded
             .as_deref()
             .map(|text| FacetValue::Text(text.into()))
@@ -110,8 +108,8 @@ impl Analyzer {
         for (member, digest) in self.matching(&Selection::default(), Some(facet)) {
             for text in facet.values(&member.entry, digest.as_deref()) {
                 let value = FacetValue::Text(text.as_ref().into());
-                // A value listed under the name takes precedence over one that the name encodes
-                // otherwise.
+                // A value listed under this name takes precedence over a value that has another
+                // encoding of it.
                 if facet.file_name(&value) == *name {
                     return Some(value);
                 }
@@ -123,8 +121,9 @@ impl Analyzer {
         decoded_match
     }
 
-    /// Returns the last write of any worker of a selection. For more than `STAT_MAX` workers, the
-    /// catalog supplies it: each stat of the directory would otherwise read all unfinished workers.
+    /// Returns the time of the last write of any worker of a selection. For more than `STAT_MAX`
+    /// workers, the catalog supplies it: each stat of the directory would otherwise read all
+    /// unfinished workers.
     pub fn last_write(&self, selection: &Selection) -> Time {
         let selected = self.selected(selection);
         let newest = if selected.len() > STAT_MAX {

@@ -9,7 +9,7 @@ use super::missing::Missing;
 use swarmletfs_base::deadline::{Deadline, TimeLimit};
 use swarmletfs_base::text::budget::Budget;
 
-/// Default time that a render may spend reading. After it, the file lists what was not read.
+/// Default time that a render may spend reading. After it, the file lists the parts not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
 /// A hundred years: longer than any render takes.
@@ -18,15 +18,13 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Time to write the results, granted even after the deadline.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Settings of generated files.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Size of evidence.txt when its name has none. The default is 16,000 bytes for a worker and
     /// 28,000 for many.
     pub budget: Option<Budget>,
-    /// Time that a render may spend reading. After it, the file lists what was not read.
+    /// Time that a render may spend reading. After it, the file lists the parts not read.
     pub deadline: Duration,
-    /// Stops renders before their deadline and follows their progress.
     pub control: Option<Arc<Control>>,
     /// Number of trees that share the memory for caches.
     pub trees: usize,
@@ -38,7 +36,8 @@ impl Settings {
         Settings { deadline: UNLIMITED, control: Some(control), ..Settings::default() }
     }
 
-    /// Returns the maximum size of a file: the `requested` one, the set one or `default`.
+    /// Returns the maximum size of a file: `requested`, else the budget of the settings, else
+    /// `default`.
     pub fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
         requested.or(self.budget).unwrap_or(default)
     }
@@ -70,28 +69,24 @@ impl Settings {
         Clock { grace: Some(Instant::now() + GRACE.min(self.deadline / 4)), ..clock }
     }
 
-    /// Begins a stage in which `total` workers are read, for the control's progress.
     pub fn start_stage(&self, total: usize) {
         if let Some(control) = &self.control {
             control.start_stage(total as u64);
         }
     }
 
-    /// Counts one more worker as read, for the control's progress.
     pub fn count_one(&self) {
         if let Some(control) = &self.control {
             control.count_one();
         }
     }
 
-    /// Marks the control incomplete if anything is `missing`.
     pub fn note_missing(&self, missing: Option<&Missing>) {
         if missing.is_some() {
             self.note_incomplete();
         }
     }
 
-    /// Marks the control: an answer is incomplete.
     pub fn note_incomplete(&self) {
         if let Some(control) = &self.control {
             control.note_incomplete();
@@ -105,7 +100,6 @@ impl Default for Settings {
     }
 }
 
-/// Stops renders from outside and follows their progress.
 pub struct Control {
     may_continue: Box<dyn Fn() -> bool + Send + Sync>,
     end: Option<Instant>,
@@ -121,12 +115,10 @@ impl Control {
         Control { may_continue: Box::new(may_continue), end: None, incomplete, done, total }
     }
 
-    /// Creates a control under which renders stop at `end`, or never.
     pub fn until(end: Option<Instant>) -> Control {
         Control { end, ..Control::new(move || end.is_none_or(|end| Instant::now() < end)) }
     }
 
-    /// Returns true while there is time left.
     pub fn may_continue(&self) -> bool {
         (self.may_continue)()
     }
@@ -136,23 +128,19 @@ impl Control {
         control.is_none_or(|control| control.may_continue())
     }
 
-    /// Returns true if some answer is incomplete because time ran out.
     pub fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)
     }
 
-    /// Records that an answer is incomplete because time ran out.
     pub fn note_incomplete(&self) {
         self.incomplete.store(true, Ordering::Relaxed);
     }
 
-    /// Begins a stage in which `total` workers are read.
     pub fn start_stage(&self, total: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// Counts one more worker as read.
     pub fn count_one(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -170,7 +158,6 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Limits the time of one render and records whether it ran out.
 pub struct Clock<'a> {
     end: Instant,
     control: Option<&'a Control>,
@@ -192,7 +179,6 @@ impl Clock<'_> {
         has_time
     }
 
-    /// Returns the clock as a deadline.
     pub fn deadline(&self) -> Deadline<'_> {
         Deadline::new(self)
     }

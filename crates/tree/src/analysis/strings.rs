@@ -73,13 +73,11 @@ fn failure_key<'a>(key: &'a str, above: &'a str) -> &'a str {
     if names_failure(key) { key } else { above }
 }
 
-/// Returns true if a key names a failure.
 fn names_failure(key: &str) -> bool {
     key.len() <= KEY_MAX
         && failure_signs::strength_of_line(&format!("{key}:")) == Some(SignStrength::Strong)
 }
 
-/// Appends all strings of a JSON value to `text`.
 struct StringCollector<'a> {
     text: &'a mut String,
     key: &'a str,

@@ -13,18 +13,17 @@ use swarmletfs_base::model::{AccessKind, Outcome, ToolCall, Trace};
 
 /// Maximum length of final words that is parsed, in bytes.
 const WORDS_MAX: usize = 64 << 10;
-/// Number of words at the start of a command that say what it does.
+/// Number of words at the start of a command that name its action.
 const COMMAND_WORDS: usize = 4;
 /// Minimum length of a word that a claim and a command share, in bytes.
 const SHARED_MIN: usize = 4;
 /// Ends of the stems of words for a check, such as `pytest`, `linting` and `rebuild`.
 const CHECKS: [&str; 5] = ["test", "check", "lint", "build", "verifi"];
-/// A frequent word that ends like a check and is none.
+/// A frequent word that ends like a check but is not one.
 const LATEST: &str = "latest";
 
 // Most patterns are without classes of Unicode, which compile to many times the size.
 
-/// Matches a sentence that claims success.
 const SUCCESS: &str = r"(?xi-u)
     \b(?: done | fixed | finished | completed? | resolved | succeed(?:s|ed)? | success(?:ful|fully)?
       | pass(?:es|ed|ing)? | green | works?\ (?:now|again|correctly|as\ expected)
@@ -32,7 +31,6 @@ const SUCCESS: &str = r"(?xi-u)
 
 /// Marks of success. Beside marks of failure they belong to a list of findings.
 const SUCCESS_MARKS: [char; 4] = ['✅', '✓', '✔', '☑'];
-/// Marks of failure.
 const FAILURE_MARKS: [char; 3] = ['❌', '✗', '✘'];
 
 /// Matches the absence of failures, which does not qualify a claim.
@@ -54,12 +52,10 @@ const ADMISSION: &str = r"(?xi-u)
       | unresolved | unfinished | incomplete | remain(?:s|ing)\ (?:to|work|issue|fail|error)\w*
       | [1-9]\d*\ (?:\w+\ ){0,2}(?:fail\w*|errors?) | skipped )\b";
 
-/// Matches the claim that tests passed.
 const TESTS_PASSED: &str = r"(?xi)
     \btests?\b .{0,40} \b(?: pass(?:es|ed|ing)? | green | succeed(?:s|ed)? )\b
     | \b(?: pass(?:es|ed)? | green )\b .{0,20} \btests?\b";
 
-/// The compiled patterns.
 struct Patterns {
     success: Regex,
     no_failure: Regex,
@@ -78,11 +74,8 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
     })
 });
 
-/// A claim of success in final words.
 pub(super) struct SuccessClaim {
-    /// Stems of the words in the sentences that make the claim.
     stems: BTreeSet<String>,
-    /// True if the claim is that tests passed.
     pub(super) tests_passed: bool,
 }
 
@@ -151,7 +144,7 @@ impl SuccessClaim {
         calls
     }
 
-    /// Returns true if the claim speaks of what `commands` do.
+    /// Returns true if the claim covers the actions of `commands`.
     fn covers(&self, commands: &[Vec<String>], stemmer: &WordStemmer) -> bool {
         commands.iter().flat_map(|words| first_words(words)).any(|word| {
             word.len() >= SHARED_MIN && self.stems.contains(&*stemmer.stem(&word.to_lowercase()))
@@ -165,7 +158,7 @@ pub(super) fn mentions_check(text: &str) -> bool {
     CHECKS.iter().any(|check| text.contains(check.trim_end_matches('i')))
 }
 
-/// Returns the text without code blocks, which quote others.
+/// Returns the text without code blocks, which quote other texts.
 fn prose(words: &str) -> String {
     let mut is_code = false;
     let mut kept = String::new();
@@ -180,8 +173,8 @@ fn prose(words: &str) -> String {
     kept
 }
 
-/// Returns the words at the start of a command that say what it does, without options. A path
-/// counts only where the program and its script stand, by its last name.
+/// Returns the words at the start of a command that name its action, without options. A path counts
+/// only in the place of the program or its script, by its last name.
 fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
     let words = words.iter().map(String::as_str).filter(|word| !word.starts_with('-'));
     words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {
@@ -201,7 +194,6 @@ fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the kinds of check that commands make.
 fn check_kinds(commands: &[Vec<String>], stemmer: &WordStemmer) -> BTreeSet<&'static str> {
     let words = commands.iter().flat_map(|words| first_words(words));
     let parts = words.flat_map(|word| word.split(|c: char| !c.is_alphanumeric()));

@@ -17,7 +17,6 @@ use swarmletfs_base::store::{Time, read_range};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::utc;
 
-/// Maximum number of language models whose tokens are kept.
 const MODELS_MAX: usize = 20;
 /// Maximum length of the end of an output that is searched for a mention of a check, in bytes.
 const OUTPUT_MAX: u64 = 64 << 10;
@@ -25,10 +24,8 @@ const OUTPUT_MAX: u64 = 64 << 10;
 const CALL_MAX: usize = 160;
 /// Maximum length of the line about an open call, in bytes.
 const OPEN_CALL_MAX: usize = 120;
-/// Name of the check that reports an unreadable record.
 const UNREADABLE: &str = "unreadable";
 
-/// A worker in a file about many workers.
 pub struct WorkerRow {
     pub member: Arc<Member>,
     /// `None` if there was no time to read the worker or it vanished.
@@ -38,12 +35,10 @@ pub struct WorkerRow {
 }
 
 impl WorkerRow {
-    /// Returns the worker's metadata as of the digest.
     pub fn worker(&self) -> Cow<'_, Worker> {
         self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
     }
 
-    /// Returns the worker's status as of the digest.
     pub fn status(&self) -> Status {
         self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
     }
@@ -53,7 +48,6 @@ impl WorkerRow {
         self.digest.as_ref().map(|digest| digest.outcome)
     }
 
-    /// Returns the metadata read with the digest, if it differs from the catalog's.
     fn newer_metadata(&self) -> Option<&Worker> {
         self.digest.as_ref()?.worker.as_deref()
     }
@@ -80,7 +74,7 @@ impl WorkerRow {
         self.digest.as_ref().map_or((0, 0), |digest| (digest.failed, digest.suspect))
     }
 
-    /// Returns why the worker's record could not be read at all, if it could not.
+    /// Returns the reason why the worker's record could not be read at all, if there is one.
     pub fn unreadable(&self) -> Option<&str> {
         let checks = &self.digest.as_ref()?.checks;
         checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
@@ -105,7 +99,6 @@ impl WorkerRow {
         (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 
-    /// Returns the failed checks of this kind.
     pub fn checks(&self, kind: CheckKind) -> impl Iterator<Item = &FailedCheck> {
         let checks = self.digest.iter().flat_map(|digest| &digest.checks);
         checks.filter(move |check| check.kind == kind)
@@ -120,38 +113,28 @@ pub fn latest_write(rows: &[WorkerRow]) -> Time {
         .unwrap_or_default()
 }
 
-/// The cached facts about a worker.
 #[derive(Debug)]
 pub struct WorkerDigest {
     /// The worker's metadata, if it differs from the catalog's.
     pub worker: Option<Box<Worker>>,
     pub outcome: Outcome,
-    /// Number of tool calls.
     pub calls: usize,
-    /// Number of failed calls.
     pub failed: usize,
-    /// Number of calls with an unknown outcome.
     pub unknown: usize,
     /// Number of calls that are ok by the record but look like failures.
     pub suspect: usize,
-    /// Number of suspect calls that no later call resolved.
     pub unresolved_suspects: usize,
-    /// Number of calls that never ran.
     pub not_run: usize,
-    /// Number of calls that began and of which no end is recorded.
+    /// Number of calls that began and whose end is not recorded.
     pub open: usize,
     /// The first of the open calls: its file, its start and its input, in one line; empty without
     /// one.
     pub open_call: String,
-    /// The files that the worker read or changed, by path.
     pub files: Vec<FileUse>,
-    /// Size of all outputs in bytes.
     pub output_bytes: u64,
     /// The tools that the worker called or lists as used, sorted and without duplicates.
     pub tools: Vec<String>,
-    /// The tokens used, if the record has them.
     pub tokens: Option<Tokens>,
-    /// The tokens by language model.
     pub tokens_by_model: BTreeMap<String, Tokens>,
     /// True if the record counts far fewer tokens than the worker wrote.
     pub tokens_are_partial: bool,
@@ -163,14 +146,12 @@ pub struct WorkerDigest {
     pub checks: Vec<FailedCheck>,
     /// True if the whole record was read; otherwise a later read may find more.
     pub whole: bool,
-    /// True if there was no time to read the whole record.
     pub late: bool,
     /// True if the digest depends on the worker's own directory only, whose state is its key.
     pub(super) is_self_contained: bool,
 }
 
 impl WorkerDigest {
-    /// Computes the digest of a worker from its record.
     pub fn new(
         view: &View,
         member: &Member,
@@ -224,12 +205,10 @@ impl WorkerDigest {
         }
     }
 
-    /// Returns the number of files that the worker changed.
     pub fn files_changed(&self) -> usize {
         self.files.iter().filter(|file| file.edits > 0).count()
     }
 
-    /// Returns the digest of a worker whose record cannot be read because of `error`.
     pub fn unreadable(error: &Error) -> WorkerDigest {
         WorkerDigest {
             worker: None,
@@ -262,7 +241,6 @@ impl WorkerDigest {
     }
 }
 
-/// The files of a worker, as checks of its final words read them.
 struct OwnFiles<'a> {
     files: &'a WorkerFiles<'a>,
     record: &'a Record,
@@ -282,13 +260,11 @@ impl ClaimedFiles for OwnFiles<'_> {
     }
 }
 
-/// Returns the file and the input of a call in one line.
 fn describe(call: &ToolCall) -> String {
     let input = call.input.as_deref().map(|input| format!(" $ {}", one_line(input, CALL_MAX)));
     one_line(&(call.path.display() + &input.unwrap_or_default()), CALL_MAX)
 }
 
-/// Returns the file, the start and the input of an open call in one line.
 fn describe_open(call: &ToolCall) -> String {
     let file = call.path.file_name().map(|name| name.display()).unwrap_or_default();
     let start = call.at.map(|start| format!(" since {}", utc(start.into()))).unwrap_or_default();
@@ -296,7 +272,6 @@ fn describe_open(call: &ToolCall) -> String {
     one_line(&[file, start, input].concat(), OPEN_CALL_MAX)
 }
 
-/// Returns the tools that a worker called or lists as used, sorted and without duplicates.
 fn tools(record: &Record) -> Vec<String> {
     let called = record.trace.calls.iter().map(|call| &call.tool);
     let tools: BTreeSet<&String> = called.chain(&record.trace.tools_used).collect();

@@ -6,10 +6,10 @@ use crate::catalog::Fingerprint;
 use crate::view::Member;
 use swarmletfs_base::error::Result;
 
-/// Workers, each with the state of its files or the reason why that is unknown.
+/// Workers, each with the state of its files or the reason why the state is unknown.
 pub type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
 
-/// Adds to `hash` what an answer about these workers depends on. All errors hash alike.
+/// Adds the states on which an answer about these workers depends to `hash`. All errors hash alike.
 pub fn hash_states(hash: &mut blake3::Hasher, states: &WorkerStates) {
     for (member, fingerprint) in states {
         hash.update(member.name.as_bytes());

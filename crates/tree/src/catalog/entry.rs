@@ -18,13 +18,10 @@ use swarmletfs_base::store::{Identity, Time};
 /// A worker in the catalog. Fields that queries read of every worker are unpacked; the rest is
 /// unpacked on demand.
 pub struct Entry {
-    /// Name of the worker's directory in the store.
     pub id: WorkerId,
     /// Path of the worker's directory, relative to the store's root.
     pub root: RelPath,
-    /// Owner, if recorded.
     pub owner: Option<Owner>,
-    /// Run that the worker belongs to, if recorded.
     pub run: Option<SharedStr>,
     /// Thread or worker that started this one, if recorded.
     pub parent: Option<SharedStr>,
@@ -32,16 +29,12 @@ pub struct Entry {
     pub created_at: Option<Timestamp>,
     /// Time of its last message, if its messages have times.
     pub last_message: Option<Timestamp>,
-    /// Status of the worker.
     pub status: Status,
     /// True if all sources of the record were read; see [`Worker::is_complete`].
     pub whole: bool,
-    /// Flaws of the record.
     pub flaws: Box<[Flaw]>,
     packed: PackedFields,
-    /// Name of the format of its trace.
     format: &'static str,
-    /// Number of the store.
     pub(super) source: usize,
     pub(super) key: Key,
     pub(super) metadata: MetadataFingerprint,
@@ -52,18 +45,15 @@ pub struct Entry {
     pub(super) check_state: Mutex<CheckState>,
 }
 
-/// State of the metadata files that an entry was parsed from.
 pub(super) struct MetadataFingerprint {
     pub(super) identity: Identity,
     pub(super) key: Key,
     pub(super) last_write: Time,
     /// True if nothing was written for long; see [`super::Source::is_stale`].
     pub(super) is_stale: bool,
-    /// Time when the state was first seen.
     pub(super) first_seen: Instant,
 }
 
-/// Results of later checks of an entry.
 #[derive(Default)]
 pub(super) struct CheckState {
     /// Time of the last check that found the metadata unchanged, or `None` if a change was reported
@@ -78,8 +68,8 @@ pub(super) struct CheckState {
 
 impl Entry {
     /// Creates the entry of a worker in the store `source`, whose traces have the format called
-    /// `format`. It was parsed from the files in the state `metadata`. No later change can leave
-    /// that the same if it is `past_tick`. `key` is a hash of everything parsed.
+    /// `format`. The worker was parsed from files in the state `metadata`. `past_tick` is true if
+    /// no later change can leave that state the same. `key` is a hash of everything parsed.
     pub(super) fn new(
         worker: Worker,
         source: usize,
@@ -112,7 +102,6 @@ impl Entry {
         }
     }
 
-    /// Returns the worker as parsed from listing and metadata.
     pub fn worker(&self) -> Worker {
         let mut worker = Worker {
             owner: self.owner.clone(),
@@ -128,7 +117,6 @@ impl Entry {
         worker
     }
 
-    /// Returns the packed fields.
     pub(super) fn packed(&self) -> &PackedFields {
         &self.packed
     }
@@ -144,18 +132,16 @@ impl Entry {
     }
 
     /// Returns the time of the last activity of a worker whose files were last written at
-    /// `written`: that of its last message, if it is earlier. A transcript that was copied is
-    /// written later.
+    /// `written`. This is the time of its last message if that is earlier, since a transcript that
+    /// was copied is written later.
     pub fn last_activity(&self, written: Time) -> Time {
         self.last_message.map_or(written, |at| written.min(at.into()))
     }
 
-    /// Returns the number of the store.
     pub fn source(&self) -> usize {
         self.source
     }
 
-    /// Returns the name of the format of the worker's trace.
     pub fn format(&self) -> &'static str {
         self.format
     }
@@ -175,7 +161,6 @@ impl Entry {
         self.check_state.lock().fingerprint.as_ref().is_some_and(|cached| cached.is_watched)
     }
 
-    /// Adds the owner, run and parent to `words`.
     pub(super) fn intern_into(&self, words: &mut Interner) {
         let fields =
             [self.owner.as_ref().map(|owner| &owner.0), self.run.as_ref(), self.parent.as_ref()];
@@ -192,12 +177,10 @@ impl Entry {
         self.past_tick.load(Ordering::Relaxed)
     }
 
-    /// Records a check that found the metadata unchanged.
     pub(super) fn mark_checked(&self, now: Instant) {
         self.check_state.lock().checked_at = Some(now);
     }
 
-    /// Returns true if the last check is at most `within` old and no change was reported since.
     pub(super) fn was_checked(&self, within: Duration) -> bool {
         self.check_state.lock().checked_at.is_some_and(|at| at.elapsed() < within)
     }

@@ -11,16 +11,13 @@ use swarmletfs_base::model::Skipped;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Kind, Meta, Store, Time, earlier};
 
-/// Maximum depth of directories that are walked.
 const DEPTH_MAX: usize = 64;
-/// Maximum number of entries in a walk.
 const ENTRIES_MAX: u64 = 200_000;
 /// Maximum number of walks if directories are moved away during a walk.
 const ATTEMPTS: usize = 3;
-/// Length of a path that the system refuses, in bytes.
+/// Minimum length of a path that the system refuses, in bytes.
 const PATH_MAX: usize = 4_096;
 
-/// State of all files of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Hash of the paths, sizes and times of all files. A change within the clock tick of the
@@ -38,12 +35,10 @@ pub struct Fingerprint {
     pub files: u64,
     /// Total size of the files, in bytes; 0 for a generated directory whose files were not listed.
     pub bytes: u64,
-    /// Number of entries that are not shown.
     pub skipped: Skipped,
     /// Permission to read a document derived from all files, or more than that if ACLs were not
     /// read.
     access: Access,
-    /// True if ACLs were read.
     pub(super) has_acls: bool,
 }
 
@@ -77,16 +72,16 @@ impl Fingerprint {
         Arc::new(Fingerprint { version, ..self.clone() })
     }
 
-    /// Returns true if both are of the same state of the files: they are equal but for `version`,
-    /// and for the access if ACLs were read for one of them only.
+    /// Returns true if both describe the same state of the files. They may then differ in
+    /// `version`, and in the access if ACLs were read for only one of them.
     pub(super) fn is_of_state(&self, other: &Fingerprint) -> bool {
         let access = if self.has_acls == other.has_acls { self.access } else { other.access };
         let Fingerprint { version, has_acls, .. } = *other;
         Fingerprint { version, access, has_acls, ..self.clone() } == *other
     }
 
-    /// Returns true if this fingerprint, taken with [`StatMode::WithoutAcl`], is that of the files
-    /// in the state `known`, whose access ACLs may have narrowed.
+    /// Returns true if this fingerprint, taken with [`StatMode::WithoutAcl`], matches the files in
+    /// the state `known`, whose access ACLs may have narrowed.
     pub(super) fn matches_without_acl(&self, known: &Fingerprint) -> bool {
         let is_narrower = known.access.intersect(&self.access) == known.access;
         let Fingerprint { access, has_acls, .. } = *known;
@@ -94,16 +89,12 @@ impl Fingerprint {
     }
 }
 
-/// A file of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStat {
     /// Path relative to the worker's directory.
     pub path: RelPath,
-    /// Size in bytes.
     pub bytes: u64,
-    /// Time of the last write.
     pub mtime: Time,
-    /// Time of the last change of any kind.
     pub ctime: Time,
 }
 
@@ -112,14 +103,11 @@ pub struct FileStat {
 pub struct Access {
     /// Permission bits, within 0444.
     pub mode: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
 }
 
 impl Access {
-    /// Returns the permission to read a document derived from the file or directory `meta`.
     pub fn from_meta(meta: &Meta) -> Access {
         Access { mode: 0o444, uid: meta.uid, gid: meta.gid }.restrict_to(meta)
     }
@@ -144,11 +132,9 @@ impl Access {
     }
 }
 
-/// Parameters of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalkOptions {
     pub(super) stat_mode: StatMode,
-    /// Time before the first stat.
     pub(super) start: SystemTime,
     /// True if this machine's clock sets the ctimes.
     pub(super) is_local: bool,
@@ -165,7 +151,6 @@ impl WalkOptions {
     }
 }
 
-/// Selects whether a walk reads ACLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatMode {
     /// Reads ACLs, so [`Fingerprint::access`] is exact.
@@ -219,8 +204,8 @@ pub(super) fn take_fingerprint(
 /// Lists the files in a worker's directory, entered as `store`, sorted by path, without a stat of
 /// each file.
 ///
-/// The files are those that `take_fingerprint` counts. Also returns the number of directories
-/// that could not be listed.
+/// These are the files that `take_fingerprint` counts. Also returns the number of directories that
+/// could not be listed.
 pub fn list_files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
     let (mut files, mut unreadable) = (Vec::new(), 0);
     let mut folders = vec![(RelPath::root(), 0)];
@@ -256,7 +241,7 @@ pub fn list_files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
 /// Takes the fingerprint of a directory that is generated from `sources`.
 ///
 /// The fingerprint follows from `sources` alone. A walk would generate every file, so it is made
-/// only to fill `files`. ACLs are read whatever `options` says.
+/// only to fill `files`. ACLs are always read.
 fn fingerprint_generated(
     store: &dyn Store,
     options: WalkOptions,

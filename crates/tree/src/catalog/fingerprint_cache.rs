@@ -8,7 +8,6 @@ use super::{Catalog, Entry, Freshness, Source};
 use swarmletfs_base::error::Result;
 use swarmletfs_base::store::TICK_MAX;
 
-/// A fingerprint with the time and cost of taking it.
 #[derive(Clone)]
 pub(super) struct CachedFingerprint {
     taken_at: Instant,
@@ -16,12 +15,11 @@ pub(super) struct CachedFingerprint {
     key_since: Instant,
     cost: Duration,
     pub(super) fingerprint: Arc<Fingerprint>,
-    /// True if the kernel reports every change of the files.
     pub(super) is_watched: bool,
 }
 
 impl CachedFingerprint {
-    /// Returns true if taking the fingerprint with `stat_mode` would tell no more.
+    /// Returns true if taking the fingerprint with `stat_mode` would add nothing.
     fn suffices(&self, stat_mode: StatMode) -> bool {
         self.fingerprint.has_acls || stat_mode == StatMode::WithoutAcl
     }
@@ -37,8 +35,8 @@ impl Catalog {
         self.cached_or_taken(entry, closely, StatMode::Full)
     }
 
-    /// Returns what [`Catalog::fingerprint`] returns, but need not read ACLs, which takes most of
-    /// the time. Use it for the times and the state of files only.
+    /// Returns the same as [`Catalog::fingerprint`], but need not read ACLs, which takes most of
+    /// the time. Use it only for the times and the state of files.
     pub fn fingerprint_without_acls(
         &self,
         entry: &Arc<Entry>,
@@ -83,7 +81,6 @@ impl Catalog {
         is_fresh.then_some(cached.fingerprint)
     }
 
-    /// Takes the fingerprint of a worker's files now.
     pub fn fingerprint_now(&self, entry: &Arc<Entry>) -> Result<Arc<Fingerprint>> {
         self.take_fingerprint(entry, StatMode::Full)
     }
@@ -150,8 +147,8 @@ impl Catalog {
             && fingerprint.skipped.unreadable == 0
             && state.changed_at == changed_at;
         // Data derived from an unstable version is usable while that version is fresh, also by
-        // another thread that took the fingerprint at the same time. So keeps the version of a
-        // fingerprint of the same state.
+        // another thread that took the fingerprint at the same time. So the version of an earlier
+        // fingerprint of the same state is kept.
         let fresh = state.fingerprint.as_ref().filter(|cached| {
             !cached.is_watched && cached.taken_at.elapsed() < self.freshness.unfinished
         });

@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use swarmletfs_base::model::{SharedStr, TraceTime, Worker};
 
-/// Encoded fields of one worker.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct PackedFields(Box<[u8]>);
 
-/// Layout of the encoded fields.
 #[derive(Serialize, Deserialize)]
 struct Fields<'a> {
     job: Option<&'a str>,

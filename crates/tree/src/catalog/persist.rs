@@ -2,8 +2,8 @@
 //! workers.
 //!
 //! The workers of a store are split over several cache entries. The key of an entry covers
-//! everything that decides what is read of the store ([`Source::scope`]) and the number of the
-//! entry. A cached worker is used only if the metadata fingerprint that it was parsed from is
+//! everything that decides which bytes of the store are read ([`Source::scope`]) and the number of
+//! the entry. A cached worker is used only if the metadata fingerprint that it was parsed from is
 //! unchanged. Workers that may change or have flaws are not cached.
 
 use std::borrow::Cow;
@@ -21,9 +21,7 @@ use swarmletfs_base::name::{Name, RelPath};
 
 /// Number of uncached workers from which on the cache is written again.
 const UNCACHED_MIN: u64 = 256;
-/// Number of workers in a cache entry.
 const CHUNK_WORKERS: usize = 16_384;
-/// Maximum number of cache entries of a store.
 const CHUNKS_MAX: u32 = 64;
 
 /// Cached workers of a store by path. [`PersistedWorkers::take`] removes each, to save memory with
@@ -33,10 +31,8 @@ pub(super) struct PersistedWorkers(
     HashMap<RelPath, (Key, Mutex<Option<PersistedWorker<'static>>>)>,
 );
 
-/// Encoding of a worker in the cache.
 #[derive(Serialize, Deserialize)]
 struct PersistedWorker<'a> {
-    /// Key of the metadata fingerprint.
     key: Key,
     root: Cow<'a, [u8]>,
     /// Id of the worker if it differs from the name of its directory.
@@ -49,7 +45,6 @@ struct PersistedWorker<'a> {
 }
 
 impl PersistedWorkers {
-    /// Loads the cached workers of a store.
     pub(super) fn load(source: &Source) -> PersistedWorkers {
         let Some(cache) = source.cache().filter(|_| source.is_whole()) else {
             return PersistedWorkers::default();
@@ -79,7 +74,6 @@ impl PersistedWorkers {
         worker.lock().take()?.into_worker(root)
     }
 
-    /// Returns true if the loaded cache had the worker at `root` with this fingerprint key.
     fn had(&self, root: &RelPath, metadata_key: Key) -> bool {
         self.0.get(root).is_some_and(|(key, _)| *key == metadata_key)
     }

@@ -26,7 +26,6 @@ pub(super) struct ScanResult {
     pub(super) error: Option<Error>,
 }
 
-/// Selects the workers that a scan checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanScope {
     /// All workers except finished ones that were checked recently.
@@ -35,13 +34,11 @@ pub(super) enum ScanScope {
     NewOnly,
 }
 
-/// Shared state of one scan.
 pub(super) struct ScanContext<'a> {
     scope: ScanScope,
     /// Cached workers of each store; empty after the first scan.
     persisted: &'a [PersistedWorkers],
     watcher: Option<&'a Watcher>,
-    /// Interned owners, runs and parents.
     words: Mutex<Interner>,
 }
 
@@ -74,7 +71,6 @@ pub(super) fn scan_first(sources: &[Source], freshness: Freshness) -> ScanResult
     result
 }
 
-/// Scans all stores again; `previous` is the last snapshot.
 pub(super) fn scan(
     sources: &[Source],
     previous: &Snapshot,
@@ -202,7 +198,6 @@ fn entry_or_skip(
     None
 }
 
-/// Pairs each directory with its previous entry.
 fn match_previous<'a>(
     folders: &'a [RelPath],
     previous: Vec<&'a Arc<Entry>>,
@@ -251,7 +246,6 @@ fn is_check_due(source: &Source, entry: &Entry, freshness: Freshness) -> bool {
     !entry.is_past_tick() || !source.is_settled(entry, freshness) || !entry.was_checked(interval)
 }
 
-/// Maximum number of further reads of a directory that changes while it is read.
 const REREADS_MAX: usize = 3;
 
 /// Checks one directory in the store `number`. Returns `old` if it is unchanged, a new entry if it
@@ -342,7 +336,6 @@ fn read_entry(
     Ok(Some(Arc::new(entry)))
 }
 
-/// Returns the metadata key of a worker that was not written for long.
 fn stale_key(key: &[u8; 16]) -> [u8; 16] {
     digest(blake3::Hasher::new().update(b"stale").update(key))
 }

@@ -17,12 +17,10 @@ use swarmletfs_trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeB
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// Time between the last message of a worker and a write to its files that shows that they are
-/// copies. It is longer than the difference between any two time zones, which some programs do not
-/// record.
+/// Time between a worker's last message and a write to its files from which on the files count as
+/// copies. It exceeds the difference between any two time zones, which some programs do not record.
 const COPIED_AFTER: Duration = Duration::from_secs(36 * 60 * 60);
 
-/// A store and the format of its traces.
 pub struct Source {
     pub(super) store: Arc<dyn Store>,
     pub(super) outputs: Option<Arc<dyn Store>>,
@@ -35,40 +33,31 @@ pub struct Source {
     allows_hard_links: bool,
     /// True if files with several hard links are hidden: the store is read for one owner.
     hides_links: bool,
-    /// Time without a write after which an unfinished worker counts as abandoned.
     stale_after: Duration,
     /// True if only this machine writes to the store; computed on first use.
     local: OnceLock<bool>,
     /// Beginning of the ids of the only workers that are read; empty for all.
     id_prefix: Vec<u8>,
-    /// Disk cache of parsed workers and of the format.
     cache: Option<Arc<DiskCache>>,
-    /// Disk cache of the search index.
     index: Option<Arc<DiskCache>>,
 }
 
-/// Reason why a directory cannot be read as a store of traces.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The directory cannot be opened.
     #[error("cannot open the store {}: {}", printable_path(.path), reason(.error))]
     Open {
-        /// The directory.
         path: PathBuf,
         /// Error of the system.
         error: Error,
     },
-    /// The directory is on a swarmletfs mount.
     #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", printable_path(.0))]
     OwnMount(PathBuf),
-    /// The directory is one worker.
     #[error(
         "cannot use {} as a store: it is one worker; give the folder that holds it: {}",
         printable_path(.0),
         printable_path(.0.parent().unwrap_or(.0))
     )]
     OneWorker(PathBuf),
-    /// The directory has no workers of the expected formats.
     #[error(
         "no workers in {}: expected {expected}{}{}",
         printable_path(.path),
@@ -76,29 +65,22 @@ pub enum SourceError {
         if *.searched_all { "" } else { UNSEARCHED },
     )]
     NoWorkers {
-        /// The directory.
         path: PathBuf,
-        /// Description of the contents that would make it a store.
         expected: String,
-        /// Entries that are not workers.
         skipped: SkipReport,
         /// True if no limit ended the search for transcripts.
         searched_all: bool,
     },
-    /// The file is not a transcript of the expected formats.
     #[error("cannot use {} as a store: it is a file; expected {expected}", printable_path(.path))]
     NotATranscript {
-        /// The file.
         path: PathBuf,
         /// Description of the contents that would make it a store.
         expected: String,
     },
 }
 
-/// Clause of an error about a directory too large to be searched.
 const UNSEARCHED: &str = "; it holds too many files to look at each: name its format with --format";
 
-/// Splits a path into its parent and its last component.
 fn split_last(path: &Path) -> Option<(&Path, Name)> {
     Some((path.parent()?, Name::new(path.file_name()?.as_encoded_bytes()).ok()?))
 }
@@ -127,7 +109,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// Names the symlinks and foreign mounts that may lead to the expected workers, in parentheses.
+/// Returns the symlinks and foreign mounts that may lead to the expected workers, in parentheses.
 fn not_followed(skipped: &SkipReport) -> String {
     let named = |reason, what| {
         let names: Vec<String> =
@@ -144,8 +126,8 @@ const OUTPUTS: [&str; 2] = ["tool_outputs", "../tool_outputs"];
 impl Source {
     /// Opens the directory `path` as a store and detects the format of its traces.
     ///
-    /// An empty directory is a store whose swarm has not started.
-    /// A transcript is a store of its worker, and of those recorded inside it.
+    /// An empty directory is a store whose swarm has not started. A transcript is a store of its
+    /// worker and of the workers recorded inside it.
     ///
     /// # Errors
     ///
@@ -197,7 +179,6 @@ impl Source {
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
     }
 
-    /// Opens the transcript at `path` as a store, of `format` if one is given.
     fn open_file(path: &Path, format: Option<&'static KnownFormat>) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let (store, file) = Disk::open_parent(path).map_err(failed)?;
@@ -286,7 +267,6 @@ impl Source {
         self.file == other.file && matches!(identities, (Ok(mine), Ok(others)) if mine == others)
     }
 
-    /// Sets the format of the traces.
     pub fn with_format(self, format: Box<dyn Format>) -> Source {
         Source { format, ..self }
     }
@@ -298,12 +278,11 @@ impl Source {
         Source { cache: Some(cache), ..self }
     }
 
-    /// Sets the disk cache of the search index.
     pub fn with_index_cache(self, index: Arc<DiskCache>) -> Source {
         Source { index: Some(index), ..self }
     }
 
-    /// Reads only workers whose ids begin with `prefix`, if the format tells ids without reading
+    /// Reads only workers whose ids begin with `prefix`, if the format finds ids without reading
     /// workers. Such a source neither uses nor fills the cache of parsed workers.
     #[must_use]
     pub fn with_id_prefix(self, prefix: &[u8]) -> Source {
@@ -311,8 +290,7 @@ impl Source {
         Source { id_prefix: id_prefix.to_vec(), ..self }
     }
 
-    /// Returns true unless the id of the worker in `folder` has another beginning than
-    /// [`Source::with_id_prefix`] demands.
+    /// Returns true unless [`Source::with_id_prefix`] excludes the id of the worker in `folder`.
     pub(super) fn admits(&self, folder: &RelPath) -> bool {
         folder.file_name().is_none_or(|name| name.as_bytes().starts_with(&self.id_prefix))
     }
@@ -343,12 +321,10 @@ impl Source {
         }
     }
 
-    /// Returns the disk cache of parsed workers.
     pub(super) fn cache(&self) -> Option<&Arc<DiskCache>> {
         self.cache.as_ref()
     }
 
-    /// Returns the disk cache of the search index.
     pub(super) fn index(&self) -> Option<&Arc<DiskCache>> {
         self.index.as_ref()
     }
@@ -364,7 +340,6 @@ impl Source {
         key("scope", &[self.format.name().as_bytes(), &store, outputs, &hides_links, file])
     }
 
-    /// Sets the time without a write after which an unfinished worker counts as abandoned.
     #[must_use]
     pub fn with_stale_after(self, stale_after: Duration) -> Source {
         Source { stale_after, ..self }
@@ -378,7 +353,7 @@ impl Source {
     }
 
     /// Returns true if a worker was written long after its last message, so that its files are
-    /// copies. Then its clock stopped when it was copied.
+    /// copies. The clock of such a worker stopped when it was copied.
     pub(super) fn is_copied(&self, last_write: Time, last_message: Option<Time>) -> bool {
         let age = last_message.map(|at| last_write.secs.saturating_sub(at.secs));
         let age = age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs);
@@ -386,13 +361,11 @@ impl Source {
             && age.is_some_and(|age| age >= self.stale_after.max(COPIED_AFTER))
     }
 
-    /// Returns the time at which a stale worker became stale.
     pub(super) fn stale_since(&self, last_write: Time) -> Time {
         let after = i64::try_from(self.stale_after.as_secs()).unwrap_or(i64::MAX);
         Time { secs: last_write.secs.saturating_add(after), ..last_write }
     }
 
-    /// Returns true if the worker is finished and did not change recently.
     pub(super) fn is_settled(&self, entry: &super::Entry, freshness: super::Freshness) -> bool {
         self.format.finished_is_final()
             && !entry.is_unfinished()
@@ -446,7 +419,6 @@ impl Source {
             || self.missing_outputs.iter().any(|folder| Disk::open_nofollow(folder).is_ok())
     }
 
-    /// Returns the format of the traces.
     pub fn format(&self) -> &dyn Format {
         &*self.format
     }

@@ -20,7 +20,6 @@ use swarmletfs_base::error::Result;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Inotify, Store, WatchEvent, WatchId, WatchScope};
 
-/// The watched directories and the workers that changed.
 pub(super) struct Watcher {
     inotify: Inotify,
     folders: Mutex<WatchedFolders>,
@@ -32,7 +31,6 @@ pub(super) struct Watcher {
 #[derive(Default)]
 struct WatchedFolders {
     by_id: HashMap<WatchId, WatchedFolder>,
-    /// Number of directories that are cached until a change.
     cached_until_change: usize,
 }
 
@@ -65,11 +63,9 @@ impl WatchedFolders {
     }
 }
 
-/// Workers that changed and were not checked since.
 struct DirtyWorkers {
     /// At most [`DIRTY_MAX`] workers.
     entries: Vec<Weak<Entry>>,
-    /// Earliest time of the next check.
     due: Instant,
 }
 
@@ -77,7 +73,7 @@ struct WatchedFolder {
     worker: WorkerLocation,
     /// The worker's entry when the watch was added; the catalog may have replaced it since.
     entry: Weak<Entry>,
-    /// True if the worker's files are not polled: what is cached of them holds until a change is
+    /// True if the worker's files are not polled: facts about them are cached until a change is
     /// reported.
     cached_until_change: bool,
 }
@@ -113,7 +109,6 @@ impl Watcher {
         })
     }
 
-    /// Sets the unfinished workers that were found before watching began.
     pub(super) fn set_unwatched(&self, entries: Vec<Weak<Entry>>) {
         *self.unwatched.lock() = entries;
     }
@@ -135,7 +130,6 @@ impl Watcher {
         step
     }
 
-    /// Returns the maximum number of watched directories.
     pub(super) fn max_watches(&self) -> usize {
         self.inotify.max_watches()
     }
@@ -152,18 +146,15 @@ impl Watcher {
         !entry.watch_requested.swap(true, Ordering::Relaxed) && self.watch(entry, folder, false)
     }
 
-    /// Returns true if dirty workers are due for a check.
     pub(super) fn is_due(&self) -> bool {
         let dirty = self.dirty.lock();
         !dirty.entries.is_empty() && dirty.due <= Instant::now()
     }
 
-    /// Removes and returns the dirty workers.
     pub(super) fn take_dirty(&self) -> Vec<Arc<Entry>> {
         take(&mut self.dirty.lock().entries).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Postpones the next check of dirty workers by `pause`.
     pub(super) fn postpone(&self, pause: Duration) {
         self.dirty.lock().due = Instant::now() + pause;
     }

@@ -26,17 +26,14 @@ const NAMES_MAX: usize = 200;
 /// Maximum length of the names in a group if [`NAMES_MAX`] does not fit, in bytes.
 const NAMES_MIN: usize = 60;
 
-/// Kind of finding about a worker.
 #[derive(Clone, Copy)]
 pub(super) enum CauseKind {
-    /// The worker failed.
     Failed,
     /// The worker claims success, but its record does not support the claim.
     Doubtful,
 }
 
 impl CauseKind {
-    /// Returns the start of a line about such workers.
     fn marker(self) -> &'static str {
         match self {
             CauseKind::Failed => "[FAILED]",
@@ -44,7 +41,6 @@ impl CauseKind {
         }
     }
 
-    /// Returns the adjective for such workers.
     fn adjective(self) -> &'static str {
         match self {
             CauseKind::Failed => "failing",
@@ -53,12 +49,9 @@ impl CauseKind {
     }
 }
 
-/// A failed or doubtful worker with its cause.
 #[derive(Clone, Copy)]
 pub(super) struct WorkerCause<'a> {
-    /// The worker.
     pub member: &'a Member,
-    /// The cause as one line.
     pub cause: &'a str,
 }
 
@@ -69,15 +62,12 @@ impl<'a> WorkerCause<'a> {
     }
 }
 
-/// Workers with one cause.
 pub(super) struct CauseGroup<'a> {
     /// The workers, sorted by name.
     pub members: Vec<&'a Member>,
-    /// Cause of the first worker.
     pub cause: &'a str,
 }
 
-/// Rule by which causes are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CauseGrouping {
     /// Causes are equal if their texts differ only in times. Other numbers, such as a host or a
@@ -151,13 +141,12 @@ pub(super) fn lines(kind: CauseKind, failing: &[WorkerCause<'_>], room: usize) -
         .unwrap_or_else(|| most_frequent(kind, &groups, room))
 }
 
-/// Returns the line of a group whose workers are described as `workers`.
 fn line(kind: CauseKind, workers: &str, cause: &str, cause_max: usize) -> String {
     format!("{} {workers}: {}\n", kind.marker(), one_line(cause, cause_max))
 }
 
-/// Returns a line for each group with its cause cut as little as possible, or `None` if `room` is
-/// too small for names of `names_max` bytes and causes of `cause_min` bytes.
+/// Returns a line for each group with its cause cut as little as possible. Returns `None` if `room`
+/// is too small for names of `names_max` bytes and causes of `cause_min` bytes.
 fn fitting(
     kind: CauseKind,
     groups: &[CauseGroup<'_>],

@@ -1,4 +1,4 @@
-//! changes.diff: what a worker changed, as one diff in git's format within a budget.
+//! changes.diff: the changes of a worker, as one diff in git's format within a budget.
 //!
 //! Lines that are not part of a diff begin with `#`. Inside a hunk every line begins with a sign,
 //! so no worker can forge a line of another file.
@@ -22,7 +22,6 @@ use swarmletfs_base::unicode::count_hidden;
 
 /// Maximum length of a worker's name or a path in a generated line, in bytes.
 const NAME_MAX: usize = 300;
-/// Maximum number of notes about a workspace.
 const NOTES_MAX: usize = 10;
 /// Number of digits of a content's name, unless a binary patch needs all.
 const ID_DIGITS: usize = 7;
@@ -31,9 +30,7 @@ const ATTEMPTS: usize = 8;
 
 /// A part of a file's diff that is shown whole or not at all.
 struct DiffUnit<'a> {
-    /// Index of the file.
     file: usize,
-    /// Index of the part in its file.
     part: usize,
     /// Position among the units of its file.
     order: usize,
@@ -73,7 +70,6 @@ pub fn text(name: &str, changes: &FileChanges, notice: Option<&str>, budget: Bud
     String::new()
 }
 
-/// Returns the first lines, which describe the whole file.
 fn head(
     name: &str,
     changes: &FileChanges,
@@ -118,7 +114,6 @@ fn head(
     out
 }
 
-/// Returns the lines about a workspace.
 fn workspace_facts(facts: &WorkspaceFacts) -> String {
     let mut out = String::new();
     if let Some(workspace) = &facts.workspace {
@@ -137,14 +132,13 @@ fn workspace_facts(facts: &WorkspaceFacts) -> String {
     out
 }
 
-/// Counts the characters that a reader does not see.
 fn hidden_characters(text: &str) -> usize {
     let control = |c: &char| c.is_control() && !matches!(c, '\n' | '\t' | '\r');
     count_hidden(text) + text.chars().filter(control).count()
 }
 
-/// Returns the file in at most `limit` bytes: the head, a row for each file, and whole hunks, the
-/// first ones of each file before the second ones of any.
+/// Returns the file in at most `limit` bytes: the head, a row for each file, and whole hunks. The
+/// first hunks of all files take precedence over any second one.
 fn text_within(head: &str, files: &[FileText<'_>], units: &[DiffUnit<'_>], limit: usize) -> String {
     if head.len() > limit {
         let (head, _) = head.split_at(head.floor_char_boundary(limit));
@@ -195,7 +189,6 @@ fn text_within(head: &str, files: &[FileText<'_>], units: &[DiffUnit<'_>], limit
     out
 }
 
-/// Returns the length of all hunks with the text before them, in bytes.
 fn units_len(files: &[FileText<'_>], units: &[DiffUnit<'_>]) -> usize {
     let headers = files.iter().flat_map(|file| &file.headers).map(String::len);
     headers.sum::<usize>() + units.iter().map(|unit| unit.text.len()).sum::<usize>()
@@ -230,7 +223,8 @@ fn shown_units(
     shown
 }
 
-/// Hides the files that git cannot create because what they replace is not deleted in the diff.
+/// Hides the files that git cannot create because the diff does not delete the entries that they
+/// replace.
 fn hide_unfitting(files: &[FileText<'_>], units: &[DiffUnit<'_>], shown: &mut [bool]) {
     let hidden = units.iter().zip(&*shown).filter(|(_, shown)| !**shown);
     let hidden: HashSet<usize> = hidden.map(|(unit, _)| unit.file).collect();
@@ -279,7 +273,6 @@ fn shortened(path: &str) -> String {
     one_line(path, NAME_MAX)
 }
 
-/// Returns a file with the text before each of its parts.
 fn file_text(change: &FileChange) -> FileText<'_> {
     let headers: Vec<String> = change.parts.iter().map(|part| part_header(change, part)).collect();
     let units = change.parts.iter().map(unit_count).sum();
@@ -297,7 +290,6 @@ fn unit_count(part: &Part) -> usize {
     }
 }
 
-/// Returns the comments and the header of a part.
 fn part_header(change: &FileChange, part: &Part) -> String {
     let path = shortened(&quoted_path("", &change.path));
     let mut out = String::new();
@@ -357,7 +349,7 @@ fn part_header(change: &FileChange, part: &Part) -> String {
         out.push_str(&format!("{comment}deleted file mode 100644\n"));
     }
     if hunks.is_empty() {
-        // The names of no content and of an empty one.
+        // The names of missing content and of empty content.
         let names = if is_deleted { "e69de29..0000000" } else { "0000000..e69de29" };
         out.push_str(&format!("{comment}index {names}\n"));
         return out;
@@ -422,7 +414,6 @@ fn entry_body(diff: &EntryDiff) -> String {
     }
 }
 
-/// Returns all hunks, in order.
 fn units(changes: &FileChanges) -> Vec<DiffUnit<'_>> {
     let mut units = Vec::new();
     for (file, change) in changes.files.iter().enumerate() {

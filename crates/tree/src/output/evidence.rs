@@ -111,7 +111,6 @@ pub fn worker(
 }
 
 /// Returns the sections of a worker's calls in `order`, or of its files if it has no calls.
-/// `status` is that of the worker.
 fn sections(trace: &Trace, order: &[&ToolCall], status: Status) -> Vec<OutputSection> {
     if order.is_empty() {
         let files = trace.loose.iter().enumerate();
@@ -176,7 +175,7 @@ fn from_both_ends<T>(mut steps: VecDeque<T>) -> Vec<T> {
     ordered
 }
 
-/// Returns the rank of a call among those of its worker.
+/// Returns the rank of a call among the calls of its worker.
 fn rank(call: &ToolCall) -> usize {
     match call.outcome {
         Outcome::Failed => 0,
@@ -186,7 +185,7 @@ fn rank(call: &ToolCall) -> usize {
 }
 
 /// Returns the numbers of calls for the header. Suspect and running calls, and calls that never
-/// ran, are named only if there are any. `status` is that of the worker.
+/// ran, are named only if there are any.
 fn call_counts(trace: &Trace, status: Status) -> String {
     let running = trace.running(status);
     let count = |number: usize, kind: &str| (number > 0).then(|| format!("{number} {kind}"));
@@ -229,7 +228,6 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
     }
 }
 
-/// Returns the section of a file that is not the output of a call.
 fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
     let path = escape_markers(&path.display());
     OutputSection { path, priority, bytes, ..OutputSection::default() }

@@ -40,7 +40,7 @@ const USES_MAX: usize = 500;
 /// Renders index.json of a worker. It is complete only if it shows the state `fingerprint`.
 ///
 /// # Errors
-/// Those of listing the worker's files.
+/// The worker's files cannot be listed.
 pub fn worker(
     view: &View,
     member: &Member,
@@ -95,7 +95,7 @@ pub fn worker(
     })
 }
 
-/// Returns what the metadata of a worker claims of it against the registry of the store.
+/// Returns the claims in a worker's metadata that contradict the registry of the store, by field.
 fn claims(worker: &Worker) -> BTreeMap<&str, Cow<'_, str>> {
     let claims = worker.flaws.iter().filter_map(|flaw| match flaw {
         Flaw::Claim { field, text } => Some((field.as_str(), visible(text))),
@@ -131,7 +131,6 @@ fn file_uses(files: &[FileUse]) -> FileUses {
     }
 }
 
-/// Returns the statistics of a transcript, if the worker has one.
 fn source(trace: &Trace) -> Option<TranscriptStats> {
     let unused = &trace.unused;
     (unused.lines > 0).then(|| TranscriptStats {
@@ -208,7 +207,6 @@ pub fn swarm(
     Ok(out.into_bytes())
 }
 
-/// Returns the workers as the index.json of a run or the swarm lists them.
 pub fn swarm_rows(visible: &VisibleWorkers, rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
     rows.iter().map(move |worker_row| {

@@ -1,7 +1,7 @@
 //! The structs behind index.json. They exist so that the model need not be serializable.
 //!
-//! Names and paths are those in the mount. If one is not UTF-8, its text holds U+FFFD for the
-//! invalid bytes, and a second key with the suffix `_hex` holds all bytes in hexadecimal.
+//! Names and paths are as in the mount. If one is not UTF-8, its text holds U+FFFD for the invalid
+//! bytes, and a second key with the suffix `_hex` holds all bytes in hexadecimal.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,6 @@ use serde::Serialize;
 use crate::analysis::checks::FailedCheck;
 use swarmletfs_base::model::{self, SharedStr, Skipped};
 
-/// index.json of a worker.
 #[derive(Serialize)]
 pub struct WorkerIndexJson<'a> {
     pub complete: bool,
@@ -30,7 +29,7 @@ pub struct WorkerIndexJson<'a> {
     pub summary: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supervisor_notes: Option<Cow<'a, str>>,
-    /// What its metadata claims of it against the registry of the store.
+    /// The claims in the worker's metadata that contradict the registry of the store, by field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub claimed: BTreeMap<&'a str, Cow<'a, str>>,
     #[serde(flatten)]
@@ -53,7 +52,6 @@ pub struct WorkerIndexJson<'a> {
     pub marker: String,
 }
 
-/// The files that a worker's calls read or changed.
 #[derive(Serialize, Default)]
 pub struct FileUses {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -66,14 +64,12 @@ pub struct FileUses {
     pub files_not_listed: u64,
 }
 
-/// A file that a worker's calls read.
 #[derive(Serialize)]
 pub struct ReadFile {
     pub path: String,
     pub reads: u64,
 }
 
-/// A file that a worker's calls changed.
 #[derive(Serialize)]
 pub struct ChangedFile {
     pub path: String,
@@ -82,7 +78,6 @@ pub struct ChangedFile {
     pub removed: u64,
 }
 
-/// The tokens that a worker used.
 #[derive(Serialize)]
 pub struct TokenCounts {
     pub input: u64,
@@ -110,7 +105,6 @@ pub struct TranscriptStats {
     pub truncated_outputs: Vec<String>,
 }
 
-/// A worker in any index.json.
 #[derive(Debug, Serialize)]
 pub struct IndexRow {
     /// Name of the worker's directory, with invalid UTF-8 replaced.
@@ -179,7 +173,6 @@ pub struct IndexRow {
     pub checks: Vec<Cow<'static, str>>,
 }
 
-/// Numbers of calls by outcome.
 #[derive(Debug, Serialize)]
 pub struct CallCounts {
     pub total: usize,
@@ -191,7 +184,6 @@ pub struct CallCounts {
     pub bytes: u64,
 }
 
-/// A tool call.
 #[derive(Serialize)]
 pub struct CallRow {
     pub seq: u64,
@@ -203,7 +195,6 @@ pub struct CallRow {
     /// True for a call that began and of which no end is recorded; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<bool>,
-    /// The line of the output that looks like a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspect: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,7 +208,6 @@ pub struct CallRow {
     pub unreadable: Option<String>,
 }
 
-/// A file of a worker.
 #[derive(Serialize)]
 pub struct FileRow {
     pub path: String,

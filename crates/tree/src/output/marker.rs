@@ -2,8 +2,8 @@
 //! evidence from any text.
 //!
 //! Run and job match `[A-Za-z0-9._:-]+`, and are `-` if unknown. The worker's id alone selects the
-//! worker. It may hold anything but `]` and control characters; a marker that this module writes
-//! has `%XX` for every other byte than those of run and job.
+//! worker. It may hold anything but `]` and control characters. A marker that this module writes
+//! has `%XX` for every byte that run and job cannot hold.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,6 @@ use swarmletfs_base::name::Name;
 
 /// Maximum length of a marker in bytes.
 pub const MAX: usize = 2_048;
-/// Stands for an unknown id.
 const NONE: &str = "-";
 
 /// The syntax of a marker: letters in any case, the parts in this order.
@@ -33,7 +32,6 @@ static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// The bytes of an id that a marker of this module does not encode, besides letters and digits.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b':').remove(b'-');
 
-/// A marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     run: String,
@@ -43,7 +41,6 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Returns the marker of a worker.
     pub(super) fn new(member: &Member, worker: &Worker) -> Marker {
         // The worker's id selects the worker, so other bytes are encoded rather than left out.
         let name = percent_encode(member.name.as_bytes(), PLAIN).to_string();
@@ -74,7 +71,6 @@ impl Marker {
         Some(Marker { run: id(1)?, job: id(2)?, worker: part(3)? })
     }
 
-    /// Returns the decoded id of the worker if `text` is a marker.
     pub fn worker_in(text: &str) -> Option<String> {
         let (end, marker) = Marker::all(text.as_bytes()).next()?;
         let is_marker = text.starts_with('[') && end == text.len();
@@ -102,7 +98,7 @@ impl Marker {
         agrees(&self.run, worker.run.as_deref()) && agrees(&self.job, worker.job.as_deref())
     }
 
-    /// Returns true if the marker names another run than that of `view`.
+    /// Returns true if the marker names a run other than the run of `view`.
     pub fn is_of_another_run(&self, view: &View) -> bool {
         self.run != NONE && view.run().is_some_and(|run| run != self.run)
     }

@@ -4,9 +4,7 @@ use crate::analysis::overlaps::{Overlap, overlaps};
 use crate::analysis::worker_digest::WorkerRow;
 use swarmletfs_base::text::clean::one_line;
 
-/// Maximum number of listed files.
 const FILES_MAX: usize = 12;
-/// Maximum number of workers named for a file.
 const WORKERS_MAX: usize = 6;
 /// Maximum length of a worker's name, in bytes.
 const NAME_MAX: usize = 120;

@@ -22,13 +22,11 @@ use swarmletfs_base::text::{count, utc};
 const BYTES: usize = 16_000;
 /// Part of [`BYTES`] that is reserved for everything but workers' lines.
 const FRAME: usize = 1_600;
-/// Number of files named per worker.
 const FILES: usize = 5;
 /// Longest displayed path of a file, in bytes.
 const PATH_MAX: usize = 120;
 /// Number of workers created at about the cursor's time for which all combinations are tried.
 const DOUBTFUL_MAX: usize = 12;
-/// Number of store problems reported.
 const TROUBLES: usize = 3;
 
 /// Returns the answer to `cursor`; true if all that it shows is from the snapshot; and the parts
@@ -144,14 +142,14 @@ fn list_files(mut files: Vec<FileStat>, is_abandoned: bool) -> String {
     }
 }
 
-/// The workers that are new since a cursor, and a line about those that are gone.
+/// The workers that are new since a cursor, and a line about the removed ones.
 struct Membership<'a> {
     new: HashSet<&'a Name>,
     gone: String,
 }
 
-/// Compares the workers of the snapshot with those of the cursor. A worker is new if its directory
-/// was created since.
+/// Compares the workers of the snapshot with the workers of the cursor. A worker is new if its
+/// directory was created since.
 fn compare_membership<'a>(
     view: &View,
     snapshot: &ViewSnapshot,

@@ -144,7 +144,6 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
     format!("{}{source}{last}", worker.status)
 }
 
-/// Returns the outcome of a worker and the reason for it.
 pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_>) -> String {
     let outcome = trace.outcome(worker.status);
     let why = match outcome {
@@ -190,7 +189,6 @@ fn gap(trace: &Trace) -> Option<String> {
     trace.has_gaps().then(|| "a part of its record is missing".into())
 }
 
-/// Returns the file of a call for a line of text.
 fn call_file(call: &ToolCall) -> String {
     one_line(&call.path.display(), PATH_MAX)
 }
@@ -233,7 +231,7 @@ fn calls_line(trace: &Trace, status: Status, unread: u64) -> String {
 }
 
 /// Lists the latest calls that failed or look failed, and as many others as fit on a screen, in
-/// order. Counts those it omits.
+/// order. Counts the omitted calls.
 fn call_table(trace: &Trace, status: Status) -> String {
     let mut others = CALLS_MAX;
     let mut failed = FAILED_MAX;
@@ -294,9 +292,9 @@ fn call_row(call: &ToolCall, status: Status) -> String {
     )
 }
 
-/// Renders the summary of a run or the swarm: the table of workers, counts, and the workers that
-/// failed, are doubtful, have not finished or cannot be read. `removed` counts the workers that
-/// were removed.
+/// Renders the summary of a run or the swarm: the table of workers, counts, and lists. The lists
+/// name the workers that failed, are doubtful, have not finished or cannot be read. `removed`
+/// counts the workers that were removed.
 pub fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
@@ -360,7 +358,6 @@ pub fn swarm(
     out
 }
 
-/// Returns the lines that count the workers by status and by outcome.
 fn worker_counts(rows: &[WorkerRow]) -> String {
     let by_status = Status::ALL.into_iter().filter_map(|status| {
         let n = rows.iter().filter(|row| row.status() == status).count();
@@ -423,7 +420,6 @@ fn data_quality(rows: &[WorkerRow]) -> String {
     if out.is_empty() { out } else { format!("\ndata quality:\n{out}") }
 }
 
-/// Describes the progress of an unfinished worker.
 fn progress(row: &WorkerRow, latest: Time) -> String {
     let last = last_activity(&row.worker(), row.fingerprint.as_deref());
     let silent = row
@@ -454,7 +450,6 @@ fn last_activity(worker: &Worker, fingerprint: Option<&Fingerprint>) -> String {
     }
 }
 
-/// Lists the failed workers, grouped by cause.
 fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
     if failed.is_empty() {
         return;
@@ -487,7 +482,7 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
 }
 
 /// Lists the workers whose outcome is unknown because a call failed and no later call resolved it.
-/// Leaves out those whose doubts say more.
+/// Leaves out workers whose doubts say more.
 fn unresolved_failures(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
     let listed = rows.iter().filter(|row| row.doubt().is_none() && row.unreadable().is_none());
     let listed = table::newest_first(listed.filter(|row| row.unresolved_failure().is_some()));
@@ -522,7 +517,6 @@ fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
     if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
-/// Appends a list of workers under a title with their number.
 fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
     if workers.is_empty() {
         return;

@@ -21,7 +21,6 @@ const NAME_MAX: usize = 64;
 const OUTCOME_MAX: usize = 160;
 /// Maximum length of the names of all doubts, in bytes.
 const DOUBTS_MAX: usize = 120;
-/// Maximum number of named files.
 const FILES_MAX: usize = 3;
 /// Name of the check that finds claimed files.
 const CLAIMED_FILE: &str = "claimed_file_missing";
@@ -46,12 +45,10 @@ pub fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<String> 
     Some(facts.text())
 }
 
-/// The facts that a verdict shows.
 struct VerdictFacts<'a> {
     worker: &'a Worker,
     trace: &'a Trace,
     digest: &'a WorkerDigest,
-    /// The name of the worker in the view.
     name: String,
     unresolved: Unresolved<'a>,
     /// The last failed call that no later call resolves.
@@ -169,7 +166,7 @@ impl VerdictFacts<'_> {
     }
 }
 
-/// Counts the calls, and those that failed, look failed, never ran or have an unknown outcome.
+/// Counts all calls, and the calls that failed, look failed, never ran or have an unknown outcome.
 /// `unresolved` is the number of failed calls that no later call resolves.
 fn calls(trace: &Trace, unresolved: usize) -> String {
     let failed = trace.count(Outcome::Failed);
@@ -195,12 +192,10 @@ fn calls(trace: &Trace, unresolved: usize) -> String {
     }
 }
 
-/// Returns the file of a call.
 fn file(call: &ToolCall) -> String {
     plain(&call.path.display(), NAME_MAX)
 }
 
-/// Quotes the first names, and counts the others.
 fn names(files: &[&str]) -> String {
     let shown = files.iter().take(FILES_MAX).map(|file| quoted(file, NAME_MAX));
     let shown = shown.collect::<Vec<_>>().join(", ");

@@ -9,17 +9,13 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::count;
 
-/// Maximum number of workers that are named because there was no time for them.
+/// Maximum number of named workers that were not searched in time.
 const LATE_MAX: usize = 5;
-/// Problem in the first line of the answer to a query that cannot be parsed.
 pub(super) const INVALID_QUERY: &str = "invalid query";
 
-/// The page that answers a query, and the state that it was made in.
 #[derive(Debug, Clone, Default)]
 pub struct AnswerPage {
-    /// Error in the query.
     pub error: Option<String>,
-    /// The whole answer as text.
     pub text: String,
     /// Parts that were skipped for lack of time; the first line of `text` names them.
     pub missing: Option<Missing>,
@@ -38,27 +34,20 @@ impl AnswerPage {
     }
 }
 
-/// The answer to a query that searches files.
 #[derive(Debug, Clone)]
 pub struct FileAnswer<T> {
-    /// The formatted answer.
     pub page: AnswerPage,
-    /// The numbers on the page.
     pub totals: Totals,
-    /// The matches on the page.
     pub found: T,
 }
 
-/// The numbers of matches that a query found, and the files that it read.
+/// The numbers of matches and of the files and workers that have some, with the extent of the
+/// search.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    /// Number of matching lines or passages.
     pub matches: u64,
-    /// Number of files with matches.
     pub files: u64,
-    /// Number of workers with matches.
     pub workers: u64,
-    /// Extent of the search.
     pub searched: Coverage,
 }
 
@@ -76,23 +65,18 @@ impl Totals {
     }
 }
 
-/// The extent of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
-    /// Number of workers.
     pub workers: u64,
     /// Number of files that were read to their end.
     pub files: u64,
-    /// Amount of data read, in bytes.
     pub bytes: u64,
-    /// Files that were not searched, by reason.
     pub unsearched: Unsearched,
-    /// The workers with files that there was no time to search: up to five.
+    /// Up to five workers with files that were not searched in time.
     pub late_workers: Vec<Name>,
 }
 
 impl Coverage {
-    /// Returns this extent of the search of `worker`.
     pub(super) fn of(self, worker: &Name) -> Coverage {
         let late_workers = if self.unsearched.late > 0 { vec![worker.clone()] } else { Vec::new() };
         Coverage { late_workers, ..self }
@@ -116,7 +100,6 @@ impl AddAssign for Coverage {
 }
 
 impl fmt::Display for Coverage {
-    /// Formats the extent for the first line of an answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Coverage { workers, files, bytes, unsearched, late_workers } = self;
         let (files, workers) = (count(*files, "file"), count(*workers, "worker"));

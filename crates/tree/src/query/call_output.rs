@@ -11,7 +11,6 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::File;
 use swarmletfs_base::watchdog::OVERDUE;
 
-/// Identifies a tool call.
 #[derive(Debug, Clone, Copy)]
 pub enum CallSelector<'a> {
     /// A worker and the call's number in index.json.
@@ -22,21 +21,19 @@ pub enum CallSelector<'a> {
     Artifact(&'a str),
 }
 
-/// The location of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputLocation {
-    /// The worker that made the call.
     pub worker: Name,
     /// The call's file, relative to the worker's directory.
     pub path: RelPath,
-    /// The reason why the output cannot be read, if it cannot.
+    /// Reason why the output cannot be read; `None` if it can.
     pub missing: Option<String>,
 }
 
 /// Finds the output of a call and opens it if it can be read.
 ///
 /// # Errors
-/// [`Error::NotFound`] if there is no such call in the view; those of reading the worker.
+/// [`Error::NotFound`] if there is no such call in the view, or the error of reading the worker.
 pub fn open(
     analyzer: &Analyzer,
     call: &CallSelector<'_>,
@@ -52,7 +49,6 @@ pub fn open(
     }
 }
 
-/// Finds the first call of a worker that `matches` accepts and opens its output.
 fn open_matching(
     analyzer: &Analyzer,
     worker: &Name,

@@ -1,4 +1,5 @@
-//! `compare/<a>..<b>`: what two or more workers share and where they differ, within a budget.
+//! `compare/<a>..<b>`: the common parts of two or more workers and their differences, within a
+//! budget.
 //!
 //! The answer starts with facts about each worker. Files of one path follow as unified diffs
 //! against the first worker, final words and outputs before others. A file that only some workers
@@ -48,11 +49,8 @@ use swarmletfs_base::text::budget::Budget;
 /// Maximum number of attempts to resolve workers that vanish meanwhile.
 const LOOKUPS_MAX: usize = 3;
 
-/// The result of resolving the workers of a query.
 pub enum ResolvedQuery {
-    /// The workers, each with the state of its files.
     Workers(WorkerStates),
-    /// The answer to an invalid query.
     Refused(AnswerPage),
 }
 
@@ -100,7 +98,6 @@ pub fn resolve(
     Err(Error::NotFound)
 }
 
-/// Returns the worker with the state of its files, if it still exists.
 fn current_state(
     analyzer: &Analyzer,
     member: &Member,
@@ -163,7 +160,6 @@ fn compared_workers(
     workers.collect()
 }
 
-/// Returns the answer for the given state.
 fn answer_once(
     analyzer: &Analyzer,
     query: &CompareQuery,
@@ -266,7 +262,6 @@ fn sections(
     (sections, omitted)
 }
 
-/// Returns the comparison of one item, without its text.
 fn file_diff(item: &ComparedItem, comparison: &Comparison<'_>) -> FileDiff {
     let workers = item
         .holders()

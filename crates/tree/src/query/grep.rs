@@ -52,14 +52,12 @@ const CONTEXT: usize = 80;
 /// Weight of files of failed workers in the allocation of the budget; other files have 1.
 const FAILED_WEIGHT: usize = 3;
 
-/// A file with matching lines.
 struct Candidate {
     member: Arc<Member>,
     outcome: Outcome,
     /// Index of the file's worker.
     turn: usize,
     hits: FileMatchCount,
-    /// Path from the root of the tree.
     path: String,
 }
 
@@ -199,11 +197,12 @@ fn count_matches(
     }
 }
 
-/// Returns true if the files of the workers whose status is failed take the whole budget, so that
-/// the outcomes of the others change nothing in the answer. `files` are in the order of their
-/// workers, those with the status failed first.
+/// Returns true if the files of the workers whose status is failed take the whole budget. The
+/// outcomes of the other workers then change nothing in the answer. `files` are ordered by worker,
+/// and workers with the status failed come first.
 ///
-/// The answer also names the workers of which not all lines are shown, so some more of them count.
+/// The answer also names up to `NAMES` workers whose lines are not all shown, so as many failed
+/// workers must be beyond the budget.
 fn failed_workers_suffice(files: &[Candidate], budget: Budget) -> bool {
     let mut room = budget.approx_bytes();
     let mut left_out = 0;
@@ -257,7 +256,6 @@ fn in_order(
     files
 }
 
-/// Reads the lines of the files that have a share of the budget.
 fn lines(
     analyzer: &Analyzer,
     files: &[Candidate],
@@ -295,7 +293,7 @@ fn lines(
             file.hits.also_in.iter().map(|record| shown_path(record).display()).collect(),
         );
         let copies = &file.hits.copies;
-        // The neighbors of a line in a record are other messages, of which copies are skipped.
+        // The neighbors of a line in a record are other messages, whose copies are skipped.
         let context = if copies.is_empty() { context } else { 0 };
         let mut matches = 0..;
         // Sizes are estimates: a file whose share covers its estimate is shown in full. Any
@@ -348,7 +346,6 @@ fn min_size(file: &Candidate, context: usize) -> usize {
     (file.path.len() + FRAME + CONTEXT).saturating_mul(1 + 2 * context).saturating_add(more)
 }
 
-/// Returns the approximate size of all matches of a file, in bytes.
 fn full_size(file: &Candidate, context: usize) -> usize {
     let frame = file.path.len() + FRAME;
     let lines = usize::try_from(file.hits.lines).unwrap_or(usize::MAX);

@@ -39,15 +39,14 @@ use swarmletfs_base::parallel::parallel_rounds;
 const EXCERPT_PART: usize = 8;
 /// Bounds of the desired length of an excerpt, in bytes.
 const EXCERPT: std::ops::RangeInclusive<usize> = 150..=480;
-/// Most selections per answer. The lines around passages have a size that is known only after the
-/// selection, so the selection is repeated while it overflows or leaves much room.
+/// Most selections per answer. The size of the lines around passages is known only after the
+/// selection, which is therefore repeated while it overflows or leaves much room.
 const TRIES: usize = 12;
 /// Least reduction of the limit after an overflow, in bytes.
 const SHRINK_MIN: usize = 40;
 /// Unused room that justifies another selection, in bytes.
 const UNUSED_MIN: usize = 100;
 
-/// Error of a query that consists of filters only.
 const NO_WORD: &str = "the query has no word beside its filters; try search/timeout";
 
 impl FileQuery for SearchQuery {
@@ -108,8 +107,8 @@ impl FileQuery for SearchQuery {
 
 /// Looks up the words of `parsed` in the index of each worker.
 ///
-/// Returns the workers that could be read in the order of their names, which is that of paths;
-/// the matches in each; and the extent of the search. Drops each worker's index once it was
+/// Returns the readable workers in the order of their names, which is also the order of paths. The
+/// matches in each and the extent of the search follow. Drops each worker's index once it was
 /// searched.
 fn match_workers<'a>(
     analyzer: &Analyzer,
@@ -157,7 +156,6 @@ fn match_workers<'a>(
     (workers, all, searched)
 }
 
-/// Returns the extent of a search in one worker's index.
 fn coverage(index: &WorkerIndex) -> Coverage {
     let Unread { binary, unreadable, late } = index.unread;
     let unsearched = Unsearched { binary, unreadable, long_line: 0, late };
@@ -165,11 +163,10 @@ fn coverage(index: &WorkerIndex) -> Coverage {
     Coverage { workers: 1, files, bytes, unsearched, ..Coverage::default() }
 }
 
-/// Workers whose index could be read, in the order of their names.
 type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
 
-/// Returns the answer with as many passages as fit. A search in `is_one` worker spreads its
-/// passages over files.
+/// Returns the answer with as many passages as fit. If `is_one`, the search covers a single worker
+/// and its passages are spread over files.
 fn fit(
     formatter: &AnswerFormatter<'_>,
     ranked: &RankedPassages,

@@ -7,9 +7,9 @@
 //! Times are change times (ctime), which no program can set. A file system may assign the time of a
 //! write before the write becomes visible, so the cursor is a tenth of a second older still.
 //!
-//! A worker becomes abandoned by the clock although none of its files changes. The time at which it
-//! did counts as its newest change, but the cursor holds times of files only: their clock may
-//! differ from that of this machine.
+//! A worker becomes abandoned by the clock although none of its files changes. The time at which
+//! this happens counts as its newest change. The cursor holds only times of files, whose clock may
+//! differ from the clock of this machine.
 //!
 //! Sometimes no time accounts for a different state: after a change within one clock tick, after a
 //! clock was set back, or for a status that only the store's index records. Everything is then
@@ -42,7 +42,6 @@ pub struct ViewSnapshot {
     pub fingerprint: ViewFingerprint,
 }
 
-/// The state of one worker in a snapshot.
 pub struct WorkerSnapshot {
     pub member: Arc<Member>,
     pub fingerprint: Result<Arc<Fingerprint>>,
@@ -61,19 +60,17 @@ impl WorkerSnapshot {
 }
 
 impl ViewFingerprint {
-    /// Returns the fingerprint with one more worker.
     pub fn with_worker(self, name_hash: u32) -> ViewFingerprint {
         let names = self.names.wrapping_add(name_hash);
         ViewFingerprint { workers: self.workers.saturating_add(1), names, ..self }
     }
 
-    /// Returns true if both fingerprints have the same workers, in whatever state.
+    /// Returns true if both fingerprints have the same workers, regardless of their states.
     pub fn has_same_workers(&self, other: &ViewFingerprint) -> bool {
         (self.workers, self.names) == (other.workers, other.names)
     }
 }
 
-/// The changes since a cursor.
 pub struct Changes<'a> {
     /// Changes at this time or later are included; nanoseconds since 1970.
     pub from: u64,
@@ -84,7 +81,6 @@ pub struct Changes<'a> {
 }
 
 impl ViewSnapshot {
-    /// Reads the state of all workers of `view` and their files.
     pub fn take(view: &View) -> ViewSnapshot {
         let newest = |fingerprint: &Fingerprint| nanos(fingerprint.newest_ctime);
         let fingerprints = view
@@ -117,13 +113,13 @@ impl ViewSnapshot {
             worker.fingerprint.as_deref().ok().map(|fingerprint| fingerprint.key)
         };
         let fingerprint = fingerprint(workers.iter().map(|worker| (&*worker.member, key(worker))));
-        // The older of both, so that the cursor reveals no time of a worker that has left the view.
+        // The older of both times, so that the cursor reveals no time of a worker that has left the
+        // view.
         let complete_before =
             newest_before.min(newest_now.unwrap_or_default()).saturating_sub(MARGIN);
         ViewSnapshot { complete_before, visible, workers, fingerprint }
     }
 
-    /// Returns the workers in the state of the snapshot.
     pub fn workers(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.workers.iter().map(|worker| &worker.member)
     }
@@ -137,12 +133,10 @@ impl ViewSnapshot {
         })
     }
 
-    /// Returns the workers that changed since `cursor`.
     pub fn changed(&self, cursor: Cursor) -> impl Iterator<Item = &Arc<Member>> {
         self.changes_since(cursor).changed.into_iter().map(|(_, worker)| &worker.member)
     }
 
-    /// Returns true if workers changed, appeared or disappeared since `cursor`.
     pub fn has_changes(&self, cursor: Cursor) -> bool {
         let Cursor::Since(checkpoint) = cursor else { return false };
         let has_same_workers = checkpoint
@@ -191,7 +185,6 @@ impl ViewSnapshot {
         }
     }
 
-    /// Returns the changes since `cursor`.
     pub fn changes_since(&self, cursor: Cursor) -> Changes<'_> {
         let none = |from| Changes { from, is_full: false, changed: Vec::new() };
         let Cursor::Since(checkpoint) = cursor else { return none(0) };
@@ -290,7 +283,6 @@ pub fn nanos(time: Time) -> u64 {
     })
 }
 
-/// Returns a worker's name on one line.
 pub fn display_name(member: &Member) -> String {
     one_line(&member.name.display(), usize::MAX)
 }

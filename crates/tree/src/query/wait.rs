@@ -14,7 +14,6 @@ use swarmletfs_base::text::{age, count, utc};
 const REPORT_MAX: usize = 16_000;
 /// Maximum number of failed, and of abandoned, workers named in a line.
 const NAMES_MAX: usize = 10;
-/// The statuses in the order of a wait's report.
 const FINISHED_FIRST: [Status; 6] = [
     Status::Completed,
     Status::Failed,
@@ -26,14 +25,11 @@ const FINISHED_FIRST: [Status; 6] = [
 /// Maximum length of a worker's name in a line, in bytes.
 const NAME_MAX: usize = 120;
 
-/// A condition to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitCondition {
     /// All workers have finished, and there is at least one.
     Finished,
-    /// A worker has failed.
     Failed,
-    /// Any change.
     Any,
 }
 
@@ -66,7 +62,6 @@ impl WaitCondition {
         }
     }
 
-    /// Returns a line with the condition and the number of finished workers.
     pub fn progress_line(self, visible: &VisibleWorkers) -> String {
         let condition = match self {
             WaitCondition::Finished => "waiting until all workers have finished",
@@ -98,7 +93,6 @@ pub fn status_line(snapshot: &ViewSnapshot) -> String {
     format!("Of {}: {counts}{failed}{abandoned}\n", count(snapshot.workers().count(), "worker"))
 }
 
-/// Returns a sentence with the names of `workers`, or nothing if there are none.
 fn names_with_label<'a>(label: &str, workers: impl Iterator<Item = &'a Arc<Member>>) -> String {
     let mut workers = workers.map(|member| one_line(&display_name(member), NAME_MAX));
     let names = workers.by_ref().take(NAMES_MAX).collect::<Vec<_>>().join(", ");

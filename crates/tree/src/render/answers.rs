@@ -23,8 +23,8 @@ impl Renderer {
     /// # Errors
     ///
     /// [`Error::Late`](swarmletfs_base::error::Error::Late) or
-    /// [`Error::Abandoned`](swarmletfs_base::error::Error::Abandoned) if `render` does not end;
-    /// those of `render`.
+    /// [`Error::Abandoned`](swarmletfs_base::error::Error::Abandoned) if `render` does not end; any
+    /// error of `render`.
     pub(super) fn render_isolated(
         &self,
         subject: &Subject,
@@ -35,7 +35,6 @@ impl Renderer {
         self.analyzer.run_isolated(subject, OVERDUE, deadline, move |_| render(&renderer))?
     }
 
-    /// Renders the file that answers `query` about `workers`.
     pub(super) fn file_answer(
         &self,
         scope: &Scope,
@@ -47,7 +46,6 @@ impl Renderer {
         self.rendered_page(workers, query.answer(&input).page)
     }
 
-    /// Renders the file that answers `query`.
     pub(super) fn compare_file(
         &self,
         CoveredWorkers { visible, states, .. }: CoveredWorkers,
@@ -57,7 +55,6 @@ impl Renderer {
         self.rendered_page(&CoveredWorkers { visible, states, removed: 0 }, answer.page)
     }
 
-    /// Renders `since/CURSOR` from `snapshot`.
     pub(super) fn since_file(&self, snapshot: &ViewSnapshot, cursor: Cursor) -> Result<Rendered> {
         let (text, complete, missing) = since::answer(&self.analyzer.view, snapshot, cursor);
         let (newest, access) = snapshot.newest_and_access(&self.analyzer.view)?;
@@ -91,7 +88,6 @@ impl Renderer {
         Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 
-    /// Returns the file with the answer to a query about `workers`.
     fn rendered_page(&self, workers: &CoveredWorkers, page: AnswerPage) -> Result<Rendered> {
         let fingerprints =
             workers.states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());

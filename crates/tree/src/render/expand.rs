@@ -6,7 +6,7 @@
 //! remaining budget. Memory use is therefore bounded, and later markers still get evidence.
 //!
 //! A marker whose run or job differs from its worker's record is copied unchanged. A marker whose
-//! worker is not in the view is followed by a line that says so, whatever the reason.
+//! worker is not in the view is followed by a line that says so, regardless of the reason.
 
 mod expander;
 mod messages;
@@ -20,26 +20,19 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::count;
 
-/// Amount of input read at once, in bytes.
 const CHUNK: usize = 256 << 10;
 
-/// The format of the input.
+/// The format of the input. In a JSON list of messages, only markers in tool results count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputFormat {
-    /// Plain text, in which every marker counts.
     Text,
-    /// A JSON list of messages for OpenAI's APIs, in which markers in tool results count.
     OpenAi,
-    /// A JSON list of messages for Anthropic's API, in which markers in tool results count.
     Anthropic,
-    /// A JSON list of messages from LangChain, in which markers in tool results count.
     LangChain,
 }
 
-/// Counts of the markers in a text, by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpandStats {
-    /// Markers followed by evidence.
     pub expanded: u64,
     /// Markers that refer to evidence further up.
     pub repeated: u64,
@@ -47,14 +40,13 @@ pub struct ExpandStats {
     pub unavailable: u64,
     /// Markers whose run or job differs from the worker's record; copied unchanged.
     pub disagreeing: u64,
-    /// Markers that did not fit the budget.
     pub without_room: u64,
     /// Markers in a list of messages but outside of tool results; copied unchanged.
     pub outside: u64,
 }
 
 impl ExpandStats {
-    /// Returns a clause that says what was not expanded, or `None` if everything was.
+    /// Returns a clause about the markers that were not expanded, or `None` if all were.
     pub fn not_expanded(&self) -> Option<String> {
         let reasons = [
             (self.unavailable, "whose worker is not here or cannot be read"),
@@ -77,10 +69,8 @@ impl ExpandStats {
 /// The reason why a text was not expanded to its end. The output still has all input that was read.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpandError {
-    /// The input cannot be read.
     #[error("cannot read the text")]
     Read(#[source] io::Error),
-    /// The output cannot be written.
     #[error("cannot write the text")]
     Write(#[source] io::Error),
     /// The input is not JSON, or has no messages.
@@ -119,7 +109,7 @@ impl Renderer {
         read.map(|()| stats)
     }
     /// Writes the markers of `workers`, one per line, each followed by the worker's evidence. The
-    /// budget is that of [`Renderer::expand`].
+    /// budget works as in [`Renderer::expand`].
     ///
     /// # Errors
     /// The output cannot be written.

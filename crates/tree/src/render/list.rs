@@ -10,16 +10,14 @@ use crate::route::Scope;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::SharedStr;
 
-/// Conditions on the workers of a list. `None` admits every worker.
+/// Conditions on the workers of a list. `None` admits every worker. Letter case matters for the tag
+/// only.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerListQuery {
-    /// Status, or the word that the worker's program wrote for it, in any case.
+    /// Status, or the word that the worker's program wrote for it.
     pub status: Option<String>,
-    /// Outcome, in any case.
     pub outcome: Option<String>,
-    /// Type of task, in any case.
     pub task_type: Option<String>,
-    /// One of the tags, exactly.
     pub tag: Option<String>,
     /// Only workers after the one with this id.
     pub after: Option<String>,
@@ -28,13 +26,10 @@ pub struct WorkerListQuery {
 /// The workers that a query admits, in the order of index.json.
 #[derive(Debug, Default)]
 pub struct WorkerList {
-    /// The workers.
     pub workers: Vec<IndexRow>,
-    /// All statuses in the scope, admitted or not.
+    /// All statuses in the scope, admitted or not; likewise `outcomes` and `task_types`.
     pub statuses: BTreeSet<&'static str>,
-    /// All outcomes in the scope, admitted or not.
     pub outcomes: BTreeSet<&'static str>,
-    /// All types of task in the scope, admitted or not.
     pub task_types: BTreeSet<SharedStr>,
 }
 

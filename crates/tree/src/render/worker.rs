@@ -97,7 +97,7 @@ impl Renderer {
     /// Renders changes.diff of a worker.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if its record holds no changes of files; those of reading it.
+    /// [`Error::NotFound`] if its record holds no changes of files; any error of reading it.
     pub(super) fn changes_file(
         &self,
         member: &Member,
@@ -166,7 +166,6 @@ impl Renderer {
     }
 }
 
-/// Returns the record of a worker whose files could not be read.
 fn unread_record(member: &Member, error: &Error) -> Record {
     let unreadable = vec![(RelPath::root(), error.to_string())];
     Record {

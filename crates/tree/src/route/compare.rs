@@ -17,41 +17,35 @@ use swarmletfs_base::name::{Name, printable};
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::clean::one_line;
 
-/// Name of the directory without options.
 pub const DIR_NAME: &str = "compare";
-/// Separator between two workers in a file name.
 const SEPARATOR: &[u8] = b"..";
-/// Maximum number of workers in a comparison.
 const WORKERS_MAX: usize = 8;
 /// Maximum number of separators for which all ways to split are tried; a name with more is split at
 /// each.
 const SPLITS_MAX: usize = 64;
 /// Maximum length of a worker name in an error, in bytes.
 const NAME_MAX: usize = 120;
-/// Usage that follows every error.
 const USAGE: &str = "Use two to 8 names from workers/ with .. between them: compare/A..B. In a name, write % as %25; \
                      .. can be written %2E%2E.";
 
 /// Options of a comparison, from the name of its directory: `compare`, `compare.4k@section 3`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct CompareOptions {
-    /// Size limit of the answer.
     pub budget: Option<Budget>,
     /// Words that limit the shown differences.
     pub aspect: Option<String>,
 }
 
-/// The workers to compare, with options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CompareQuery {
-    /// Options of the comparison.
     pub options: CompareOptions,
     /// Workers as in the file name.
     names: Arc<[u8]>,
 }
 
 impl CompareOptions {
-    /// Parses the name of a directory. Returns `None` if an option is unknown or repeated.
+    /// Parses the name of a directory. Returns `None` if an option is unknown or repeated, or if
+    /// the aspect has no word.
     pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<CompareOptions> {
         let (budget, others) = name.budget()?;
         let aspect = name.target.clone();
@@ -59,8 +53,8 @@ impl CompareOptions {
         is_valid.then_some(CompareOptions { budget, aspect })
     }
 
-    /// Returns the query for a file name in the directory, or `None` for a name that tools probe on
-    /// their own.
+    /// Returns the query for a file name in the directory, or `None` for a name without a word.
+    /// Names that begin with a dot are not queries either, since tools probe for them.
     pub fn query(&self, name: &Name) -> Option<CompareQuery> {
         let is_query = !name.as_bytes().starts_with(b".") && has_word(&name.to_text());
         is_query.then(|| CompareQuery { options: self.clone(), names: name.as_bytes().into() })
@@ -68,7 +62,6 @@ impl CompareOptions {
 }
 
 impl CompareQuery {
-    /// Creates a query for the workers of the given names.
     pub fn new<'a>(
         options: CompareOptions,
         workers: impl IntoIterator<Item = &'a [u8]>,
@@ -82,7 +75,6 @@ impl CompareQuery {
         self.names.len()
     }
 
-    /// Returns true if no worker is named.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -135,7 +127,6 @@ impl CompareQuery {
     }
 }
 
-/// Returns the decoded name of a worker, safe to print.
 fn display_name(part: &[u8]) -> String {
     one_line(&printable(&decoded(part)), NAME_MAX)
 }
@@ -160,7 +151,6 @@ fn encoded(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Preference among several ways to split a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SplitPreference {
     /// The most existing workers, then the fewest missing ones.
@@ -227,7 +217,6 @@ fn split<'a>(
     parts
 }
 
-/// Splits `names` at every separator.
 fn split_everywhere(names: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), names);
     while let Some(at) = rest.windows(SEPARATOR.len()).position(|two| two == SEPARATOR) {

@@ -4,34 +4,30 @@
 //! the number of workers, a hash of their names, and a hash of their state. The time selects the
 //! changes; the fingerprint detects changes without a newer time, and workers that are gone.
 //!
-//! ```text 0                                                  everything 1763791234567890123
-//! changes since this time (nanoseconds since 1970)
-//! 1763791234567890123-12-9f3ac1d2-77aa01bc12345678   changes since, with the view's fingerprint
-//! FROM.TIME.HASH-12-9f3ac1d2-77aa01bc12345678        changes since FROM, from the worker at TIME
-//! and HASH on FROM+TIME+HASH-12-9f3ac1d2-77aa01bc12345678        as above if the state is
-//! unchanged, else since FROM now                                                no changes, only a
-//! cursor
+//! ```text
+//! 0                                                 everything
+//! 1763791234567890123                               since this time, in nanoseconds since 1970
+//! 1763791234567890123-12-9f3ac1d2-77aa01bc12345678  since then, with the view's fingerprint
+//! FROM.TIME.HASH-12-9f3ac1d2-77aa01bc12345678       since FROM, from the worker at TIME and HASH
+//! FROM+TIME+HASH-12-9f3ac1d2-77aa01bc12345678       likewise if unchanged, else since FROM
+//! now                                               no changes, only a cursor
 //! ```
 
 use std::fmt;
 
-/// A position in the changes of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cursor {
     /// After all changes so far.
     Now,
-    /// After a checkpoint.
     Since(Checkpoint),
 }
 
-/// A point in the changes of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// Changes at this time or later are reported; nanoseconds since 1970.
     pub from: u64,
     /// Position from which a partial answer is continued.
     pub resume: Option<ResumePoint>,
-    /// Fingerprint of the view at that time.
     pub fingerprint: Option<ViewFingerprint>,
 }
 
@@ -51,14 +47,11 @@ pub struct ChangePosition {
     pub name_hash: u32,
 }
 
-/// A fingerprint of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ViewFingerprint {
-    /// Number of workers.
     pub workers: u64,
     /// Wrapping sum of the hashes of their names, so that workers can be added.
     pub names: u32,
-    /// Hash of the state of all workers.
     pub state: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The documents that can be rendered, and the names of those in a directory of workers.
+//! The documents that can be rendered, and the names of documents in a directory of workers.
 
 use std::sync::Arc;
 
@@ -13,25 +13,21 @@ use crate::view::VisibleWorkers;
 use swarmletfs_base::name::Name;
 use swarmletfs_base::text::budget::Budget;
 
-/// Name of the file with the changes of a worker.
 pub const CHANGES: &str = "changes.diff";
 
-/// A file whose content is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Document {
-    /// README.md: how to read the tree.
     Readme,
     /// README.md in a query directory: how to write queries.
     QueryReadme(QueryKind),
     /// `since/CURSOR`: the changes since a cursor, and the next cursor.
     Since(Cursor),
-    /// `compare/<a>..<b>`: what workers share and where they differ.
+    /// `compare/<a>..<b>`: the common parts of workers, and their differences.
     Compare(Arc<CompareQuery>),
-    /// A report on a group of workers.
     Group(Group, Report),
     /// A report on the worker under this name in `workers/`.
     Worker(Name, Report),
-    /// changes.diff: what a worker changed in files. `None` selects the default budget.
+    /// changes.diff: a worker's changes to files. `None` selects the default budget.
     Changes(Name, Option<Budget>),
     /// `summary@<words>`: the summary of a worker with the passages relevant to the words.
     Focus(Name, Arc<SearchQuery>),
@@ -41,48 +37,39 @@ pub enum Document {
     Search(Scope, Arc<SearchQuery>),
 }
 
-/// A group of workers that has reports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Group {
-    /// All workers of the view.
     Swarm,
     /// The run under this name in `runs/`.
     Run(Name),
 }
 
-/// A kind of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Report {
     /// index.json: the facts, for programs.
     Index,
-    /// summary: an overview on one screen.
     Summary,
     /// evidence.txt: excerpts of outputs. `None` selects the default budget.
     Evidence(Option<Budget>),
 }
 
-/// The workers that a query covers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All workers of the view.
     Swarm,
     /// The run under this name in `runs/`.
     Run(Name),
     /// The worker under this name in `workers/`.
     Worker(Name),
-    /// The workers of a directory in `by/`.
     Selected(Selection),
     /// The workers under these names in `workers/`.
     Workers(Arc<[Name]>),
 }
 
 impl Document {
-    /// Returns the document called `name` in the directory of `group`.
     pub fn in_group(group: Group, name: &Name) -> Option<Document> {
         Report::from_name(name).map(|report| Document::Group(group, report))
     }
 
-    /// Returns the document called `name` in the directory of `worker`.
     pub fn in_worker(worker: &Name, name: &Name) -> Option<Document> {
         let report = Report::from_name(name).map(|report| Document::Worker(worker.clone(), report));
         let changes =
@@ -92,7 +79,6 @@ impl Document {
         })
     }
 
-    /// Returns true if the document is about exactly one worker.
     pub fn is_about_one_worker(&self) -> bool {
         match self {
             Document::Worker(..) | Document::Changes(..) | Document::Focus(..) => true,
@@ -109,7 +95,6 @@ impl Document {
 }
 
 impl Group {
-    /// Returns the scope of a query that covers the group.
     pub fn scope(&self) -> Scope {
         match self {
             Group::Swarm => Scope::Swarm,

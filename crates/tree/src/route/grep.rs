@@ -6,15 +6,12 @@ use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, write_options, 
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::text::budget::Budget;
 
-/// Name of the directory without options.
 pub const DIR_NAME: &str = "grep";
-/// Highest number of context lines.
 const CONTEXT_MAX: usize = 100;
 
 /// Options in a directory's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct GrepOptions {
-    /// True if case is ignored.
     pub ignore_case: bool,
     /// True to find the lines that do not match.
     pub invert_match: bool,
@@ -22,20 +19,15 @@ pub struct GrepOptions {
     pub lists_files: bool,
     /// True to list the files without such a line, too. No path has this option.
     pub lists_others: bool,
-    /// Number of context lines before and after each match.
     pub context: usize,
-    /// Size limit of the answer.
     pub budget: Option<Budget>,
     /// Glob of the files to search.
     pub glob: Option<String>,
 }
 
-/// A regex with its options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GrepQuery {
-    /// The options.
     pub options: GrepOptions,
-    /// The regex.
     pub regex: String,
     /// Restricts the search to this path in a worker's directory and the files below it.
     pub under: Option<RelPath>,
@@ -51,7 +43,6 @@ impl GrepOptions {
         Some(options)
     }
 
-    /// Sets one option. Returns `None` if it is unknown or repeated.
     fn add(&mut self, word: &str) -> Option<()> {
         let flag = match word {
             "i" => Some(&mut self.ignore_case),
@@ -88,7 +79,7 @@ fn is_probed(name: &[u8]) -> bool {
 }
 
 impl fmt::Display for GrepQuery {
-    /// Formats the query as a path that would ask for it.
+    /// Formats the query as the path of its answer in the tree.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GrepOptions { ignore_case, invert_match, context, budget, glob, .. } = &self.options;
         f.write_str(DIR_NAME)?;

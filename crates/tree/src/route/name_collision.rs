@@ -5,12 +5,10 @@
 
 use swarmletfs_base::name::Name;
 
-/// Name of the generated file in `workers/`.
 pub const INDEX: &str = "index.json";
 /// Suffix of a file whose name collides with a generated name.
 pub(super) const OWN_SUFFIX: &str = ".own";
 
-/// Returns true if `name` is generated in `workers/`.
 pub fn is_index(name: &Name) -> bool {
     name.as_bytes() == INDEX.as_bytes()
 }

@@ -12,11 +12,9 @@ use swarmletfs_base::text::budget::Budget;
 /// bare repository.
 pub(super) const PROBED_NAMES: [&[u8]; 1] = [b"HEAD"];
 
-/// The parts of a name such as `grep.i.4k@*.md`.
 pub struct ParsedName<'a> {
     /// The text before the first dot or `@`.
     pub word: &'a str,
-    /// The options.
     pub options: Vec<&'a str>,
     /// The text after `@`, decoded and never empty.
     pub target: Option<String>,
@@ -26,7 +24,7 @@ impl<'a> ParsedName<'a> {
     /// Splits a name into its parts. Returns `None` for a name that ends in `.own`, has nothing
     /// after its `@`, or is not UTF-8.
     pub fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
-        // A worker's own file whose name collides with ours ends in this suffix.
+        // The name of a worker's file that collides with a generated name ends in this suffix.
         let text =
             std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
         let (words, mut target) = match text.split_once('@') {
@@ -106,7 +104,6 @@ pub(super) fn write_options(
     }
 }
 
-/// Writes the name of a query file, and the path that restricts the query.
 pub(super) fn write_query(
     f: &mut fmt::Formatter<'_>,
     text: &str,

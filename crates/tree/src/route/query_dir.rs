@@ -12,14 +12,11 @@ use super::search::{self, SearchOptions};
 use super::{Document, Scope};
 use swarmletfs_base::name::Name;
 
-/// A kind of query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueryKind {
-    /// `grep/<regex>`: the lines that match.
     Grep,
-    /// `search/<words>`: the passages relevant to the words.
     Search,
-    /// `compare/<a>..<b>`: what workers share and where they differ. At the root only.
+    /// At the root only.
     Compare,
 }
 
@@ -36,7 +33,6 @@ impl QueryKind {
         }
     }
 
-    /// Returns the text of README.md in the directory, which explains the queries.
     pub fn readme(self) -> &'static str {
         match self {
             QueryKind::Grep => include_str!("grep/README.md"),
@@ -45,7 +41,6 @@ impl QueryKind {
         }
     }
 
-    /// Returns the directory without options.
     pub fn default_dir(self) -> QueryDir {
         match self {
             QueryKind::Grep => QueryDir::Grep(GrepOptions::default()),
@@ -59,14 +54,10 @@ impl QueryKind {
     }
 }
 
-/// A directory of queries, with its options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QueryDir {
-    /// Takes a regex.
     Grep(GrepOptions),
-    /// Takes words.
     Search(SearchOptions),
-    /// Takes the names of the workers to compare.
     Compare(CompareOptions),
 }
 
@@ -86,7 +77,6 @@ impl QueryDir {
         }
     }
 
-    /// Returns the kind of query that the directory takes.
     pub fn kind(&self) -> QueryKind {
         match self {
             QueryDir::Grep(_) => QueryKind::Grep,
@@ -95,8 +85,6 @@ impl QueryDir {
         }
     }
 
-    /// Returns the document called `name` in the directory of `scope`, or `None` if `name` is no
-    /// valid query.
     pub fn document(&self, scope: &Scope, name: &Name) -> Option<Document> {
         if name.as_bytes() == b"README.md" {
             return Some(Document::QueryReadme(self.kind()));

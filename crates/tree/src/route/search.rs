@@ -8,26 +8,20 @@ use super::parsed_name::{
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::text::budget::Budget;
 
-/// Name of the directory without options.
 pub const DIR_NAME: &str = "search";
 
 /// Options in a directory's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SearchOptions {
-    /// Size limit of the answer.
     pub budget: Option<Budget>,
-    /// Glob of the files to search.
     pub glob: Option<String>,
 }
 
-/// Words with their options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SearchQuery {
-    /// The options.
     pub options: SearchOptions,
     /// The words, with phrases and filters, as typed.
     pub words: String,
-    /// Restricts the search to this path in a worker's directory and the files below it.
     pub under: Option<RelPath>,
 }
 
@@ -50,7 +44,7 @@ impl SearchOptions {
 }
 
 impl fmt::Display for SearchQuery {
-    /// Formats the query as a path that would ask for it.
+    /// Formats the query as the path of its answer in the tree.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(DIR_NAME)?;
         write_options(f, self.options.budget, self.options.glob.as_deref())?;

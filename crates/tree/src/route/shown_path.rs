@@ -8,7 +8,6 @@ use crate::search::regex::RecordFormat;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::text::clean::escape_markers;
 
-/// The directory of the workers.
 const WORKERS: &str = "workers/";
 /// The transcript of a session, which repeats all texts.
 const TRANSCRIPT: &[u8] = b"source.jsonl";
@@ -34,7 +33,6 @@ pub fn shown_path(path: &RelPath) -> RelPath {
     names.fold(first, |path, name| path.join(&name))
 }
 
-/// Returns the path at which a worker is shown in the tree.
 pub fn worker_path(worker: &Name) -> RelPath {
     let name = shown_name(worker, is_index);
     RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())

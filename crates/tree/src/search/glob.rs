@@ -4,7 +4,6 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use swarmletfs_base::name::RelPath;
 
-/// A glob of names or of paths.
 pub struct Glob {
     matcher: GlobMatcher,
     /// True if the glob began with `!`, which inverts it as in ripgrep.
@@ -28,7 +27,6 @@ impl Glob {
         Ok(Glob { negated, matcher: glob.compile_matcher(), names_only: !text.contains('/') })
     }
 
-    /// Returns true if the glob selects `name`.
     pub fn matches_name(&self, name: &str) -> bool {
         self.negated != self.matcher.is_match(name)
     }

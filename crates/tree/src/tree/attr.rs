@@ -1,4 +1,4 @@
-//! Attributes of a node: those of its source, without any permission to write or to change
+//! Attributes of a node: the attributes of its source, without any permission to write or to change
 //! privileges.
 
 use super::FileOwner;
@@ -6,19 +6,15 @@ use crate::catalog::Access;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::store::{Identity, Kind, Meta, Time};
 
-/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeKind {
-    /// A regular file.
     File,
-    /// A directory.
     Folder,
     /// A symlink within the tree.
     Link,
 }
 
 impl NodeKind {
-    /// Returns the name of the kind in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             NodeKind::File => "file",
@@ -36,40 +32,31 @@ pub(super) type Signature = (Time, Time, u64);
 pub(super) enum ContentId {
     /// The content cannot be replaced.
     Fixed,
-    /// A file in a store.
     Source(Identity),
-    /// Bytes, identified by their hash.
     Hash([u8; 16]),
 }
 
 /// File attributes as stat reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
-    /// Kind of the node.
     pub kind: NodeKind,
     /// Size in bytes. For a generated file it is exactly the number of bytes that can be read.
     pub size: u64,
     /// Permission bits, within 0555.
     pub mode: u32,
-    /// User id of the owner.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
-    /// Time of the last change of the content.
     pub mtime: Time,
-    /// Time of the last change of the inode.
     pub ctime: Time,
     pub(super) content_id: ContentId,
 }
 
 impl Attr {
-    /// Returns the values that change when the file changes.
     pub(super) fn signature(&self) -> Signature {
         (self.mtime, self.ctime, self.size)
     }
 
-    /// Returns these attributes of a file or directory that `reader` owns and can read, and nobody
-    /// else.
+    /// Returns these attributes with `reader` as the owner and the only reader.
     pub(super) fn readable_only_by(self, reader: FileOwner) -> Attr {
         let FileOwner { uid, gid } = reader;
         let mode = match self.kind {
@@ -82,8 +69,8 @@ impl Attr {
 
     /// Converts the metadata of a file or directory in a store.
     ///
-    /// A directory is what its path leads to, whatever replaced it: what is in it is looked up by
-    /// the path, too.
+    /// A directory keeps its identity if another one replaces it, since its entries are looked up
+    /// by path, too.
     pub(super) fn from_meta(meta: &Meta) -> Attr {
         let kind = if meta.kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File };
         Attr {
@@ -101,13 +88,12 @@ impl Attr {
         }
     }
 
-    /// Returns the attributes of a directory that exists in no store. Owner and mode are those of
+    /// Returns the attributes of a directory that exists in no store, with the owner and mode of
     /// the store's `root`.
     pub(super) fn virtual_folder(root: &Meta, newest: Time) -> Attr {
         Attr { mtime: newest, ctime: newest, content_id: ContentId::Fixed, ..Attr::from_meta(root) }
     }
 
-    /// Returns the attributes of a symlink within the tree.
     pub(super) fn symlink(target: &[u8], root: &Meta, newest: Time) -> Attr {
         let mut hash = blake3::Hasher::new();
         hash.update(target);

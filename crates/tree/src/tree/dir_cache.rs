@@ -5,8 +5,8 @@
 //! all readers; one that began in them requests the rest once the kernel has dropped them.
 //!
 //! Listings that were not used for long are reduced to a hash of each name. With that, a reader
-//! continues in the current listing, after the last entry that it was given and that is still
-//! there: each name that is there all the time is listed once.
+//! continues in the current listing, after the last entry that it received and that still exists:
+//! each name that exists all the time is listed once.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -16,18 +16,16 @@ use std::sync::Arc;
 use super::Ino;
 use super::handle::{DirListing, ListedEntry};
 
-/// Most listings kept, and most entries in all of them together. Those that were not used for the
-/// longest time are evicted first.
+/// Most cached listings, and most entries in all of them together. The least recently used listing
+/// is evicted first.
 const LISTINGS_MAX: usize = 256;
 const ENTRIES_MAX: usize = 500_000;
-/// Most listings of which the hashes are kept, and most hashes, of four bytes each.
+/// Most evicted listings whose hashes are kept, and most hashes, of four bytes each.
 const PAST_MAX: usize = 4_096;
 const HASHES_MAX: usize = 8_000_000;
 
-/// Hash of a name.
 type NameHash = u32;
 
-/// Cache of the listings that were used last.
 #[derive(Default)]
 pub(super) struct DirCache {
     listings: VecDeque<(Ino, DirListing)>,
@@ -39,7 +37,6 @@ pub(super) struct DirCache {
 }
 
 impl DirCache {
-    /// Returns the listing of a directory that has this version.
     pub(super) fn get(&mut self, ino: Ino, version: NonZeroU32) -> Option<DirListing> {
         let at = self.position(ino, version)?;
         let used = self.listings.remove(at)?;
@@ -54,7 +51,6 @@ impl DirCache {
             .position(|(folder, listing)| *folder == ino && listing.version == version)
     }
 
-    /// Adds the listing of a directory, and evicts others.
     pub(super) fn insert(&mut self, ino: Ino, listing: DirListing) {
         if self.get(ino, listing.version).is_some() {
             return;
@@ -71,7 +67,6 @@ impl DirCache {
         }
     }
 
-    /// Keeps the names of an evicted listing.
     fn keep_names(&mut self, ino: Ino, evicted: &DirListing) {
         let is_same = |(folder, version, _): &(Ino, NonZeroU32, _)| {
             (*folder, *version) == (ino, evicted.version)
@@ -89,7 +84,6 @@ impl DirCache {
         }
     }
 
-    /// Returns the names of an evicted listing, to find a position in another one.
     pub(super) fn past(&self, ino: Ino, version: NonZeroU32) -> Option<PastListing> {
         let (.., names) =
             self.past.iter().find(|(folder, known, _)| (*folder, *known) == (ino, version))?;
@@ -97,7 +91,6 @@ impl DirCache {
     }
 }
 
-/// The names of a listing that was evicted.
 pub(super) struct PastListing {
     names: Arc<[NameHash]>,
     hasher: RandomState,

@@ -14,7 +14,6 @@ use crate::route::query_dir::QueryDir;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
 
-/// Name of the directory that resolves numbers.
 const LIMIT: &str = "limit";
 
 /// Returns true if `name` has a meaning of its own beside the symlinks.
@@ -24,24 +23,20 @@ fn is_reserved(name: &Name) -> bool {
         || QueryDir::parse(name).is_some()
 }
 
-/// Returns the name of the symlink to `worker` in the directory of a selection.
 fn link_name(worker: &Name) -> Name {
     shown_name(&shown_name(worker, is_index), is_reserved)
 }
 
-/// Returns the symlink to `worker` in the directory of `selection`.
 fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
     let node = Node::Facet(FacetPath::Worker(selection.clone(), worker.clone()));
     (link_name(worker), node, NodeKind::Link)
 }
 
 impl Namespace {
-    /// Returns the name of the symlink to `worker` in the directory of a selection.
     pub(super) fn facet_link_name(&self, worker: &Name) -> Name {
         link_name(worker)
     }
 
-    /// Returns the node under `name` in the directory `path`.
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
             (FacetPath::Selection(selection), Some(dir)) if !selection.is_all() => {

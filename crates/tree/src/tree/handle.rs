@@ -9,19 +9,15 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::File;
 
-/// One entry of a directory.
 #[derive(Debug, Clone)]
 pub struct ListedEntry {
-    /// Name of the entry.
     pub name: Name,
-    /// Kind of the entry.
     pub kind: NodeKind,
     /// Number for readdir. It equals the inode's number only if that does not depend on the
     /// content.
     pub ino: Ino,
 }
 
-/// Listing of a directory at one moment.
 #[derive(Debug, Clone)]
 pub struct DirListing {
     /// Entries, sorted by name.
@@ -30,16 +26,13 @@ pub struct DirListing {
     pub version: NonZeroU32,
 }
 
-/// Position from which the entries of a directory are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirPosition {
-    /// The first entry.
     Start,
     /// After so many entries of the listing of this version.
     After(NonZeroU32, usize),
 }
 
-/// Open file.
 #[derive(Clone)]
 pub(super) enum Handle {
     /// One version of a generated file.
@@ -48,7 +41,6 @@ pub(super) enum Handle {
     File(Option<Ino>, Arc<dyn File>),
 }
 
-/// Table of all open handles.
 #[derive(Default)]
 pub(super) struct Handles {
     last: Fh,

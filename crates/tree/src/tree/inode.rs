@@ -22,18 +22,18 @@ pub const ROOT: Ino = 1;
 /// The bit that no inode number has, so that none is negative where it is read as a signed number.
 const SIGN_BIT: Ino = 1 << 63;
 
-/// The inode numbers that a tree may give: those whose upper bits, below `SIGN_BIT`, are the
-/// number of the tree. The trees of one mount have different numbers.
+/// The inode numbers of one tree: their upper bits, below `SIGN_BIT`, hold the number of the tree.
+/// The trees of one mount have different numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InoRange {
-    /// The tree's number, in its place.
+    /// The tree's number, shifted to its place.
     base: Ino,
     /// The bits that differ within the tree.
     mask: Ino,
 }
 
 impl InoRange {
-    /// Returns the numbers of a tree that is alone.
+    /// The numbers of a tree that is alone.
     pub const ALL: InoRange = InoRange { base: 0, mask: SIGN_BIT - 1 };
 
     /// Returns the numbers of each of `count` trees. None has a number below [`ROOT`] of the first,
@@ -44,7 +44,8 @@ impl InoRange {
             .map(move |number| InoRange { base: number << shift, mask: (1 << shift) - 1 })
     }
 
-    /// Returns which of `count` trees has the number `ino`. Returns `None` if none has.
+    /// Returns the index of the tree, of `count` trees, that has the number `ino`. Returns `None`
+    /// if none has.
     pub fn index_of(ino: Ino, count: usize) -> Option<usize> {
         let number = ((ino & !SIGN_BIT) >> InoRange::shift(count)) as usize;
         number.checked_sub(1).filter(|index| *index < count && ino & SIGN_BIT == 0)
@@ -55,13 +56,11 @@ impl InoRange {
         SIGN_BIT.trailing_zeros() - (usize::BITS - count.leading_zeros())
     }
 
-    /// Returns the number of the tree's root.
     pub fn root(self) -> Ino {
         self.base | ROOT
     }
 }
 
-/// The node behind an inode number.
 #[derive(Clone)]
 pub(super) struct Inode {
     pub(super) node: Node,
@@ -70,11 +69,10 @@ pub(super) struct Inode {
     pub(super) version: Option<Arc<Version>>,
 }
 
-/// Entry of the inode table.
 struct InodeEntry {
     inode: Inode,
     lookups: u64,
-    /// Hash of the state of which the kernel has cached data.
+    /// Hash of the state from which the kernel has cached data.
     cached: Option<u64>,
     /// Hash of the state that the kernel received last, and true if it may cache that for long.
     reported: Option<(u64, bool)>,
@@ -87,7 +85,6 @@ struct InodeEntry {
 }
 
 impl InodeEntry {
-    /// Creates an entry that the kernel has not received.
     fn new(node: Node, content_id: ContentId) -> InodeEntry {
         InodeEntry {
             inode: Inode { node, content_id, version: None },
@@ -101,7 +98,6 @@ impl InodeEntry {
     }
 }
 
-/// All inodes that the kernel knows.
 pub(super) struct Inodes<H = RandomState> {
     entries: HashMap<Ino, InodeEntry>,
     /// Lookups of inodes that the kernel received in listings without attributes, as long as it
@@ -143,8 +139,8 @@ impl<H: BuildHasher> Inodes<H> {
         }
     }
 
-    /// Counts one lookup of a node, and adds it if it is new. Returns its number. `version` is that
-    /// of a generated file.
+    /// Counts one lookup of a node, and adds it if it is new. Returns its number. `version` is set
+    /// for a generated file.
     pub(super) fn look_up(
         &mut self,
         node: Node,
@@ -234,7 +230,6 @@ impl<H: BuildHasher> Inodes<H> {
         self.entries.get(&ino).is_some_and(|entry| entry.listing.is_some())
     }
 
-    /// Records that entries with this hash have this key.
     pub(super) fn note_key(&mut self, ino: Ino, key: ListingKey, hash: ListingHash) {
         if let Some(times) = self.entries.get_mut(&ino).and_then(|entry| entry.listing.as_mut()) {
             times.note_key(key, hash);
@@ -278,7 +273,6 @@ impl<H: BuildHasher> Inodes<H> {
         outdated
     }
 
-    /// Returns true if the kernel last received this state.
     pub(super) fn matches_reported(&self, ino: Ino, signature: Signature) -> bool {
         let now = self.hasher.hash_one(signature);
         self.entries
@@ -286,13 +280,11 @@ impl<H: BuildHasher> Inodes<H> {
             .is_some_and(|entry| entry.reported.is_some_and(|(reported, _)| reported == now))
     }
 
-    /// Returns the numbers of all nodes for which `wanted` returns true.
     pub(super) fn inodes_matching(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
         let matching = self.entries.iter().filter(|(_, entry)| wanted(&entry.inode.node));
         matching.map(|(ino, _)| *ino).collect()
     }
 
-    /// Returns the numbers of all inodes.
     pub(super) fn numbers(&self) -> Vec<Ino> {
         self.entries.keys().copied().collect()
     }
@@ -303,7 +295,7 @@ impl<H: BuildHasher> Inodes<H> {
     }
 }
 
-/// Returns the number of lookups that are left of `lookups` without `count`.
+/// Returns the lookups that are left after `count` of them were given back.
 fn remaining(ino: Ino, lookups: u64, count: u64) -> u64 {
     lookups.checked_sub(count).unwrap_or_else(|| {
         // Requests that are under way may fail, since the inode is removed too early.

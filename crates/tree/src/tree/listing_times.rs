@@ -3,20 +3,19 @@
 //! The kernel keeps the entries of a directory, and reads them again only if the mtime differs from
 //! the one at which it began to read them. So other entries need an mtime that none had before,
 //! even if both changes happened within one tick of the clock, or if the directory is generated and
-//! the newest write of its workers stays the same. Then the mtime is some nanoseconds later than it
-//! is.
+//! the newest write of its workers stays the same. The reported mtime is then some nanoseconds
+//! later than the real one.
 
 use std::time::{Duration, Instant};
 
 use swarmletfs_base::store::Time;
 
-/// Number of mtimes that other entries do not get: an answer may reach the kernel after a later
-/// one, so it may have listed at any of the latest.
+/// Number of recent mtimes that are not reused for other entries: answers may reach the kernel out
+/// of order, so it may have begun to list at any of them.
 const USED_MAX: usize = 16;
 
-/// Hash of the entries of a directory.
 pub(super) type ListingHash = u64;
-/// Hash of something from which the entries of a directory follow, such as its times on disk.
+/// Hash of values that determine the entries of a directory, such as its times on disk.
 pub(super) type ListingKey = u64;
 /// A key, and the time for which it is certain that the entries are the same.
 pub(super) type CurrentKey = (ListingKey, Duration);
@@ -46,27 +45,24 @@ impl ListingTimes {
         }
     }
 
-    /// Records that the kernel reads the entries from the start.
     pub(super) fn note_listed(&mut self, hash: ListingHash) {
         self.listed = self.used.last().copied().unwrap_or(self.listed);
         // The last answer was about other entries, and now its mtime may stand for both.
         self.current = self.current.filter(|(_, known)| *known == hash);
     }
 
-    /// Records that entries with this hash have this key.
     pub(super) fn note_key(&mut self, key: ListingKey, hash: ListingHash) {
         self.key = Some((key, hash, Instant::now()));
     }
 
-    /// Returns the hash of the entries that have this key, if that was recorded at most `max_age`
-    /// ago.
     pub(super) fn hash_of(&self, key: ListingKey, max_age: Duration) -> Option<ListingHash> {
         let (known, hash, since) = self.key?;
         (known == key && since.elapsed() < max_age).then_some(hash)
     }
 
     /// Returns the mtime to report for a directory that has the mtime `own`: the last one if the
-    /// entries are the same, and otherwise an unused one. `None` if the entries are not known.
+    /// entries are the same, and otherwise an unused one. `hash` is `None` if the entries are not
+    /// known.
     pub(super) fn report(&mut self, own: Time, hash: Option<ListingHash>) -> Time {
         let near = own..own.plus_nanos(USED_MAX as u32 + 2);
         if let Some((reported, known)) = self.current

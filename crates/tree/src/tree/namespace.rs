@@ -35,7 +35,6 @@ const README: &str = "README.md";
 const SINCE: &str = "since";
 const BY: &str = "by";
 
-/// Attributes of a node, and the time for which they may be cached.
 pub(super) struct AttrReply {
     pub(super) attr: Attr,
     /// Set for generated files only.
@@ -43,7 +42,6 @@ pub(super) struct AttrReply {
     pub(super) ttl: Duration,
 }
 
-/// The names of the tree, over a renderer and its view.
 pub(super) struct Namespace {
     renderer: Renderer,
     versions: Versions,
@@ -55,13 +53,11 @@ impl Namespace {
         Namespace { renderer, versions }
     }
 
-    /// Evicts the bytes of all generated files.
     #[cfg(test)]
     pub(super) fn evict(&self) {
         self.versions.evict();
     }
 
-    /// Returns true if a version of the generated file is cached.
     #[cfg(test)]
     pub(super) fn has_version(&self, document: &Document) -> bool {
         self.versions.contains(document)
@@ -163,11 +159,6 @@ impl Namespace {
         }
     }
 
-    /// Returns the current attributes of a node.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotFound`] if the node does not exist.
     pub(super) fn attr(&self, node: &Node) -> Result<AttrReply> {
         let view = self.view();
         let mut ttl = TTL;
@@ -247,7 +238,7 @@ impl Namespace {
     }
 
     /// Returns a value that stays the same as long as the entries of a directory do, and the time
-    /// for which that is certain. Returns `None` if only the entries themselves tell.
+    /// for which that is certain. Returns `None` if only listing the directory shows a change.
     pub(super) fn listing_key(&self, node: &Node) -> Result<Option<CurrentKey>> {
         let view = self.view();
         let always = |key| Ok(Some((key, Duration::MAX)));
@@ -430,8 +421,6 @@ impl Namespace {
         }
     }
 
-    /// Returns the name in `folder`, a directory of workers, of the only worker of the view whose
-    /// name begins with `id`.
     pub(super) fn complete_id(&self, folder: &Node, id: &Name) -> Result<Name> {
         let is_facet = match folder {
             Node::Workers | Node::RunWorkers(_) | Node::Children(_) => false,
@@ -442,7 +431,6 @@ impl Namespace {
         Ok(if is_facet { self.facet_link_name(name) } else { shown_name(name, is_index) })
     }
 
-    /// Opens a file in a store.
     pub(super) fn open(&self, node: &Node) -> Result<Box<dyn File>> {
         let view = self.view();
         match node {
@@ -457,13 +445,11 @@ impl Namespace {
         }
     }
 
-    /// Returns the bytes of one version of a generated file.
     pub(super) fn bytes(&self, node: &Node, version: &Version) -> Result<Arc<[u8]>> {
         let document = node.document().ok_or(Error::IsADirectory)?;
         self.versions.bytes(&self.renderer, &document, version)
     }
 
-    /// Returns the time of the newest change among a run's workers.
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
@@ -484,7 +470,6 @@ fn document_or_query_dir(
         .ok_or(Error::NotFound)
 }
 
-/// Returns an entry for each worker, with the node that `node` returns for its name.
 fn worker_entries(
     members: &[Arc<Member>],
     kind: NodeKind,
@@ -496,7 +481,6 @@ fn worker_entries(
         .collect()
 }
 
-/// Returns an entry for each entry in a store, with the node that `node` returns for its name.
 fn stored_entries(entries: Vec<DirEntry>, node: impl Fn(Name) -> Node) -> Vec<NamedNode> {
     entries
         .into_iter()
@@ -507,7 +491,6 @@ fn stored_entries(entries: Vec<DirEntry>, node: impl Fn(Name) -> Node) -> Vec<Na
         .collect()
 }
 
-/// Returns the entries of the reports that every directory of workers lists.
 fn listed_reports(document: impl Fn(Report) -> Document) -> Vec<NamedNode> {
     let listed = Report::LISTED.into_iter().filter_map(|(text, report)| {
         let name = Name::new(text).ok()?;

@@ -9,27 +9,19 @@ use crate::route::{Document, Group, Report, Scope};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 
-/// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Node {
     Root,
-    /// `workers/`.
     Workers,
-    /// `runs/`.
     Runs,
     /// `runs/latest`.
     Latest,
-    /// `runs/<run>/`.
     Run(Name),
-    /// `runs/<run>/workers/`.
     RunWorkers(Name),
-    /// `runs/<run>/workers/<worker>`.
     RunWorker(Name, Name),
-    /// `workers/<worker>/`.
     Worker(Name),
     /// `workers/<worker>/children/`, if the worker has any.
     Children(Name),
-    /// `workers/<worker>/children/<child>`.
     Child(Name, Name),
     /// A file or directory in a worker's directory.
     WorkerPath {
@@ -37,13 +29,11 @@ pub(super) enum Node {
         /// The path in the worker's directory, as on disk.
         path: RelPath,
     },
-    /// `supervisor/` and its content.
     Supervisor(RelPath),
     /// The store's own list of workers.
     StoreIndex,
     /// `since/`, which resolves cursors and lists only two.
     Since,
-    /// `by/` and its content.
     Facet(FacetPath),
     /// A directory such as `grep/` that resolves queries over all workers, a run, a worker or a
     /// selection.
@@ -54,10 +44,8 @@ pub(super) enum Node {
     WorkersIndex,
 }
 
-/// An entry of a directory.
 pub(super) type NamedNode = (Name, Node, NodeKind);
 
-/// A path in `by/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum FacetPath {
     /// `by/` itself, which lists the facets; otherwise a directory that lists symlinks to the
@@ -67,7 +55,6 @@ pub(super) enum FacetPath {
     Facet(Selection, Facet),
     /// `limit/`, which lists nothing.
     Limit(Selection),
-    /// A symlink to a worker.
     Worker(Selection, Name),
 }
 
@@ -126,7 +113,6 @@ impl Node {
         }
     }
 
-    /// Returns the document that the node shows, or `None` for a node without one.
     pub(super) fn document(&self) -> Option<Document> {
         match self {
             Node::Document(document) => Some(document.clone()),
@@ -135,7 +121,6 @@ impl Node {
         }
     }
 
-    /// Returns what a file holds, for the log of reads.
     pub(super) fn content_kind(&self) -> ContentKind {
         match self {
             Node::WorkerPath { .. } => ContentKind::Raw,

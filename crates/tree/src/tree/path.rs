@@ -19,9 +19,7 @@ const ATTEMPTS_MAX: usize = 16;
 /// Treatment of a symlink in the last component; all others are always followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Symlinks {
-    /// Resolve to its target.
     Follow,
-    /// Resolve to the symlink itself.
     NoFollow,
 }
 
@@ -29,14 +27,12 @@ pub enum Symlinks {
 pub struct LookupGuard<'t> {
     tree: &'t Tree,
     name: Vec<u8>,
-    /// Inode number.
     pub ino: Ino,
     /// Attributes at the time of the lookup.
     pub attr: Attr,
 }
 
 impl<'t> LookupGuard<'t> {
-    /// Looks up `name` in a directory.
     fn lookup(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<LookupGuard<'t>> {
         let Lookup { ino, attr, .. } = tree.lookup(folder, name)?;
         Ok(LookupGuard { tree, name: name.to_vec(), ino, attr })
@@ -54,7 +50,6 @@ impl<'t> LookupGuard<'t> {
         }
     }
 
-    /// Returns the target if this is a symlink.
     pub fn link_target(&self) -> Result<Option<Vec<u8>>> {
         let is_link = self.attr.kind == NodeKind::Link;
         is_link.then(|| self.tree.read_link(self.ino)).transpose()
@@ -100,7 +95,6 @@ pub struct ResolvedPath<'t> {
 }
 
 impl<'t> ResolvedPath<'t> {
-    /// Resolves `path`.
     fn resolve(tree: &'t Tree, path: &[u8], symlinks: Symlinks) -> Result<ResolvedPath<'t>> {
         if path.is_empty() {
             return Err(Error::NotFound);
@@ -139,7 +133,6 @@ impl<'t> ResolvedPath<'t> {
         Ok(resolved)
     }
 
-    /// Returns the inode at the path.
     pub fn leaf(&self) -> &LookupGuard<'t> {
         self.below.last().unwrap_or(&self.root)
     }
@@ -174,7 +167,6 @@ impl Tree {
         retry_stale(|| read(LookupGuard::lookup(self, folder, name)?))
     }
 
-    /// Returns the entries of a directory, sorted by name.
     pub fn list_folder(&self, folder: Ino) -> Result<Arc<[ListedEntry]>> {
         Ok(self.list_items(&self.node(folder)?)?.into())
     }

@@ -25,10 +25,9 @@ const ITEMS_MAX: usize = 256;
 /// Time for which a node counts as contended and a file stays pinned. A busy kernel may take a
 /// while to look up again.
 const PIN_TIME: Duration = Duration::from_secs(10);
-/// Most bytes of pinned versions; the newest version is kept whatever its size.
+/// Most bytes of pinned versions; the newest version is kept regardless of its size.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Nodes that were stale a moment ago, and the files that lookups have opened since.
 #[derive(Default)]
 pub(super) struct PinnedOpens {
     stale: VecDeque<(Node, Instant)>,
@@ -39,14 +38,12 @@ pub(super) struct PinnedOpens {
 type PinnedOpen = (Ino, Instant, Handle);
 
 impl PinnedOpens {
-    /// Notes that `node` was stale in an open or getattr.
     pub(super) fn note_stale(&mut self, node: Node) {
         self.stale.retain(|(other, _)| *other != node);
         self.stale.truncate(ITEMS_MAX - 1);
         self.stale.push_front((node, Instant::now()));
     }
 
-    /// Returns true if `node` was stale a moment ago.
     pub(super) fn was_stale(&mut self, node: &Node) -> bool {
         self.stale.retain(|(_, at)| at.elapsed() < PIN_TIME);
         self.stale.iter().any(|(other, _)| other == node)
@@ -75,12 +72,10 @@ impl PinnedOpens {
         first.map_or_else(Vec::new, |first| self.pinned.drain(first..).collect())
     }
 
-    /// Returns the file that a lookup has opened under this inode number.
     pub(super) fn get(&self, ino: Ino) -> Option<Handle> {
         self.pinned.iter().find(|(other, ..)| *other == ino).map(|(_, _, opened)| opened.clone())
     }
 
-    /// Removes and returns the file that a lookup has opened under this inode number.
     #[must_use]
     pub(super) fn unpin(&mut self, ino: Ino) -> Option<PinnedOpen> {
         let at = self.pinned.iter().position(|(other, ..)| *other == ino)?;

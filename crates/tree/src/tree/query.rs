@@ -52,7 +52,6 @@ impl Tree {
         self.namespace.renderer().list(&scope, query)
     }
 
-    /// Compares workers: what they share and where they differ.
     pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
         compare::answer(self.namespace.analyzer(), query)
     }

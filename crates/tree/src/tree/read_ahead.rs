@@ -1,10 +1,10 @@
-//! Prepares what a reader will request next while it goes through the workers in the order of their
+//! Prepares the next requests of a reader while it goes through the workers in the order of their
 //! names, forward as `grep -r` does, or backward as a shell does for `workers/*/summary`.
 //!
 //! A reader reads one file after the other, so rendering would use one processor. Once a reader has
 //! reached several workers in a row, the next ones are prepared on other threads: their
-//! fingerprints, and those of their generated files that it requested of the worker before. They
-//! wait in the caches of fingerprints and versions.
+//! fingerprints, and the generated files that the reader requested of the worker before. They wait
+//! in the caches of fingerprints and versions.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -28,8 +28,8 @@ struct Requests(u8);
 impl Requests {
     const DIRECTORY: Requests = Requests(1);
 
-    /// Returns the request that a lookup of `node` is, with the worker. Returns `None` for any
-    /// other node.
+    /// Returns the request for which a lookup of `node` stands, with the worker. Returns `None` for
+    /// any other node.
     fn of_node(node: &Node) -> Option<(&Name, Requests)> {
         match node {
             Node::Worker(worker) => Some((worker, Requests::DIRECTORY)),
@@ -51,7 +51,6 @@ impl Requests {
 struct Scan {
     /// Number of the arrangement of the workers to which the positions belong.
     arrangement: u64,
-    /// Position of the worker that it reached last.
     position: usize,
     /// Number of workers that it has reached in a row.
     steps: u32,
@@ -62,7 +61,6 @@ struct Scan {
     requested_before: Requests,
     /// Number of the following workers that are prepared or being prepared.
     ahead: usize,
-    /// Number of the following workers to prepare.
     window: usize,
 }
 
@@ -77,7 +75,6 @@ impl Scan {
             }
     }
 
-    /// Returns the next worker to prepare.
     fn next(&mut self) -> Option<Preparation> {
         if self.ahead >= self.window {
             return None;
@@ -90,14 +87,12 @@ impl Scan {
     }
 }
 
-/// A worker to prepare.
 struct Preparation {
     arrangement: u64,
     position: usize,
     requests: Requests,
 }
 
-/// The readers that are followed, and the threads that prepare workers for them.
 pub(super) struct ReadAhead {
     state: Mutex<State>,
     /// Maximum number of threads that prepare.
@@ -108,7 +103,6 @@ pub(super) struct ReadAhead {
 struct State {
     /// The latest first.
     scans: VecDeque<Scan>,
-    /// Number of threads that prepare.
     running: usize,
 }
 
@@ -121,12 +115,10 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Returns the number of workers to prepare before a reader reaches them.
     fn window(&self) -> usize {
         4 * (self.threads + 1)
     }
 
-    /// Records that a reader requested `request` of the worker at `position`.
     fn note(&self, arrangement: u64, position: usize, request: Requests) {
         let mut state = self.state.lock();
         let found = state
@@ -177,12 +169,10 @@ impl ReadAhead {
         may_run
     }
 
-    /// Gives back the claim.
     fn release(&self) {
         self.state.lock().running -= 1;
     }
 
-    /// Returns the next worker to prepare, for the latest reader that needs one.
     fn next(&self) -> Option<Preparation> {
         self.state.lock().scans.iter_mut().find_map(Scan::next)
     }

@@ -25,7 +25,6 @@ pub enum RequestClass {
 }
 
 impl Tree {
-    /// Classifies a lookup.
     pub fn classify_lookup(&self, parent: Ino, name: &[u8]) -> RequestClass {
         match (self.node(parent), parse_name(name)) {
             (Ok(Node::WorkerPath { .. } | Node::Worker(_)), _) if self.has_virtual_folders() => {
@@ -39,7 +38,7 @@ impl Tree {
             (Ok(Node::Workers | Node::RunWorkers(_) | Node::Children(_)), Ok(name)) => {
                 self.class_by_fingerprint(&name)
             }
-            // A link to a worker of a selection by what the catalog holds.
+            // A link to a worker of a selection that depends on the catalog alone.
             (Ok(Node::Facet(FacetPath::Selection(selection))), Ok(name))
                 if !selection.is_limited() && !selection.needs_digest() =>
             {
@@ -50,7 +49,7 @@ impl Tree {
             {
                 self.class_without_virtual_folders()
             }
-            // Resolving decides: a name that needs no search, such as those that tools probe for,
+            // Resolving decides: a name that needs no search, such as a name that tools probe for,
             // gets no search thread.
             (Ok(folder @ Node::QueryDir(..)), Ok(name)) => {
                 self.namespace.child(&folder, &name).map_or(RequestClass::Render, |node| {
@@ -82,7 +81,6 @@ impl Tree {
         }
     }
 
-    /// Classifies reading the entries of a directory from `position`.
     pub fn classify_listing(&self, ino: Ino, position: DirPosition) -> RequestClass {
         match (position, self.node(ino)) {
             (DirPosition::After(version, _), _)
@@ -111,7 +109,6 @@ impl Tree {
         if self.has_virtual_folders() { RequestClass::Render } else { RequestClass::Stat }
     }
 
-    /// Classifies opening the file `ino`.
     pub fn classify_open(&self, ino: Ino) -> RequestClass {
         let node = self.node(ino);
         match node.as_ref().map(Node::document) {
@@ -126,7 +123,6 @@ impl Tree {
     }
 }
 
-/// Classifies rendering a document.
 fn render_class(document: &Document) -> RequestClass {
     match document {
         Document::Grep(..) | Document::Search(..) | Document::Focus(..) | Document::Compare(_) => {

@@ -14,11 +14,10 @@ use swarmletfs_base::cache::{share_of_memory, single_shard};
 use swarmletfs_base::digest::{Key, digest};
 use swarmletfs_base::error::{Error, Result};
 
-/// Most bytes of versions cached beyond those that open handles hold.
+/// Most bytes of versions cached beyond the bytes that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;
 /// Expected number of versions in that cache.
 const CACHE_ITEMS: usize = 10_000;
-/// Most versions whose attributes are cached.
 const VERSIONS_MAX: usize = 100_000;
 
 /// Most incomplete versions cached, and the time for which each is reused.
@@ -27,18 +26,14 @@ const INCOMPLETE_TTL: Duration = Duration::from_millis(500);
 /// A longer wait for the cache entry means that another thread was rendering this file.
 const LOOKUP_TIME: Duration = Duration::from_millis(1);
 
-/// One version of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
-    /// Attributes, with the exact size.
     pub(super) attr: Attr,
-    /// Hash of the bytes.
     content: [u8; 16],
 }
 
 /// Cache of the latest version of each file, and of bytes by their hash.
 pub(super) struct Versions {
-    /// The latest version of each file, and the key of its sources.
     latest: Cache<Document, (Key, Arc<Version>), QueryWeight>,
     /// Versions made without all of their sources for lack of time, and when they were made.
     incomplete: Cache<Document, (Instant, Key, Arc<Version>)>,
@@ -165,19 +160,16 @@ impl Versions {
         Ok(rendered.bytes)
     }
 
-    /// Evicts all bytes.
     #[cfg(test)]
     pub(super) fn evict(&self) {
         self.bytes.clear();
     }
 
-    /// Returns true if a version of `document` is cached.
     #[cfg(test)]
     pub(super) fn contains(&self, document: &Document) -> bool {
         self.latest.peek(document).is_some()
     }
 
-    /// Caches the bytes of a version.
     fn add(&self, document: &Document, rendered: &Rendered) -> Arc<Version> {
         let content = content_hash(rendered);
         let attr =

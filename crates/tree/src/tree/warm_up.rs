@@ -1,4 +1,4 @@
-//! Prepares what the first report of a mount would wait for.
+//! Does work in advance that would delay the first report of a mount.
 //!
 //! The patterns that judge outputs are compiled when they are first used, which takes longer than a
 //! small report does. So the reports of a made-up worker are rendered once, while nobody waits.

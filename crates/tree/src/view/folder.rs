@@ -14,7 +14,7 @@ use swarmletfs_base::store::{File, FileOpener, Store};
 pub struct Folder {
     store: Box<dyn Store>,
     opener: FileOpener,
-    /// Directories that only hold copies of what was there before the worker changed it.
+    /// Directories that only hold copies of files from before the worker changed them.
     originals: &'static [&'static str],
 }
 
@@ -23,7 +23,7 @@ impl Folder {
         Folder { store, opener: FileOpener::default(), originals }
     }
 
-    /// Reads what all files need, until `deadline` passes.
+    /// Reads the data that all files need, until `deadline` passes.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Folder {
     }
 
     /// Returns the visible files, sorted by path, and the number of directories that could not be
-    /// listed. Leaves out copies of what was there before the worker changed it.
+    /// listed. Leaves out copies of files from before the worker changed them.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
         let (mut files, unlisted) = catalog::list_files(&*self.store)?;
         if !self.originals.is_empty() {
@@ -49,34 +49,29 @@ impl Folder {
         first.as_ref().is_some_and(is_one)
     }
 
-    /// Opens the file `path` in this directory.
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.opener.open(&*self.store, path)
     }
 
-    /// Returns the size of the file `path` in this directory, in bytes.
     pub fn size(&self, path: &RelPath) -> Result<u64> {
         self.opener.stat_without_acl(&*self.store, path).map(|meta| meta.size)
     }
 }
 
-/// The files of a worker of a view. Its directory is opened when the first of them is.
+/// The files of a worker of a view. The worker's directory is opened with the first of them.
 pub struct WorkerFiles<'a> {
-    /// The view.
     pub view: &'a View,
-    /// The worker.
     pub member: &'a Member,
     folder: OnceLock<Result<Box<dyn Store>>>,
     opener: FileOpener,
 }
 
 impl<'a> WorkerFiles<'a> {
-    /// Opens nothing yet.
+    /// Refers to the files of `member` and opens nothing yet.
     pub fn new(view: &'a View, member: &'a Member) -> WorkerFiles<'a> {
         WorkerFiles { view, member, folder: OnceLock::new(), opener: FileOpener::default() }
     }
 
-    /// Opens the file `path` of the worker.
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         let folder = self.folder.get_or_init(|| self.view.catalog.folder(&self.member.entry));
         self.opener.open(&**folder.as_ref().map_err(Clone::clone)?, path)

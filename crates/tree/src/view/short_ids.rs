@@ -9,7 +9,6 @@ const LENGTH_MIN: usize = 8;
 pub(super) struct ShortIds(Vec<u16>);
 
 impl ShortIds {
-    /// Computes the short ids of distinct names.
     pub(super) fn new(names: &[&Name]) -> ShortIds {
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_unstable_by_key(|at| names.get(*at));
@@ -34,14 +33,12 @@ impl ShortIds {
         ShortIds(lengths)
     }
 
-    /// Returns the short id of `name`, which is at position `at` of the list.
     pub(super) fn get(&self, at: usize, name: &Name) -> Option<Name> {
         let length = usize::from(*self.0.get(at)?);
         Name::new(name.as_bytes().get(..length)?).ok()
     }
 }
 
-/// Returns the length of the common beginning of two byte strings.
 fn common_length(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

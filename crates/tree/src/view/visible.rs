@@ -13,64 +13,54 @@ use swarmletfs_base::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
 use swarmletfs_base::store::Time;
 
-/// Names of workers by where they are. They hold whatever other workers there are.
+/// Names of workers by their locations. They hold regardless of the other workers in the stores.
 pub(super) type KeptNames = HashMap<WorkerLocation, Name>;
 
 /// Minimum length of the beginning of an id that stands for a worker, in bytes.
 const PREFIX_MIN: usize = 4;
-/// Maximum number of workers that an ambiguous id lists.
 const CANDIDATES_MAX: usize = 10;
 /// Names in `runs/` that no run may have.
 const RESERVED: [&str; 1] = ["latest"];
 
-/// All workers of a view.
 #[derive(Default)]
 pub struct VisibleWorkers {
-    /// Generation of the catalog snapshot that this was built from.
     pub generation: u64,
     /// Workers, sorted by creation time, then by id.
     pub members: Vec<Arc<Member>>,
-    /// Runs by the name of their directory.
     pub runs: BTreeMap<Name, Arc<RunMembers>>,
-    /// Counts of what the stores hold but the view does not show. `None` in a restricted view.
+    /// Counts of entries that the stores hold but the view does not show. `None` in a restricted
+    /// view.
     pub skipped: Option<Skipped>,
     /// Counts for each store, with examples of names. `None` in a restricted view.
     pub skip_reports: Option<Vec<SkipReport>>,
-    /// Errors of listing the stores.
     pub list_errors: Vec<String>,
     /// Sessions not yet searched for workers inside them: there may be more workers than these.
     pub unread: HashSet<Name>,
     /// Time of the newest change that listing the stores reveals.
     pub newest: Time,
-    /// Number of the arrangement: equal if names, order, runs and parents are.
+    /// Number of the arrangement: equal if names, order, runs and parents are equal.
     pub arrangement: u64,
     name_index: Arc<NameIndex>,
-    /// Computed on first use.
     short_ids: Arc<OnceLock<ShortIds>>,
     /// Indexes of the members in the order of their names; computed on first use.
     by_name: Arc<OnceLock<Vec<u32>>>,
     children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
-/// A worker in a view.
 pub struct Member {
     /// Name in the tree: the id, with a number appended if another store has a worker of that id.
     pub name: Name,
-    /// The catalog's entry.
     pub entry: Arc<Entry>,
 }
 
-/// The workers of a run.
 #[derive(Clone)]
 pub struct RunMembers {
-    /// Id of the run, as the workers state it.
     pub id: String,
     /// Workers of the run, sorted by creation time, then by id.
     pub members: Vec<Arc<Member>>,
 }
 
 impl VisibleWorkers {
-    /// Returns the worker with this name.
     pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
         self.index_of(name).and_then(|at| self.members.get(at)).cloned()
     }
@@ -78,7 +68,7 @@ impl VisibleWorkers {
     /// Returns the worker called `id`, or else the only one whose name begins with `id`.
     ///
     /// # Errors
-    /// Those of [`find_by_prefix`].
+    /// The same as [`find_by_prefix`].
     pub fn find(&self, id: &Name) -> Result<Arc<Member>> {
         match self.get(id) {
             Some(member) => Ok(member),
@@ -99,7 +89,6 @@ impl VisibleWorkers {
         found.ok()
     }
 
-    /// Returns the worker at this position in the order of the names.
     pub fn at_rank(&self, rank: usize) -> Option<&Arc<Member>> {
         self.members.get(*self.name_order().get(rank)? as usize)
     }
@@ -115,12 +104,10 @@ impl VisibleWorkers {
         })
     }
 
-    /// Returns true if the worker called `name` is in the run called `run`.
     pub fn is_in_run(&self, run: &Name, name: &Name) -> bool {
         self.runs.get(run).is_some_and(|run| self.is_among(&run.members, name))
     }
 
-    /// Returns true if `parent` started the worker called `name`.
     pub fn is_child(&self, parent: &Name, name: &Name) -> bool {
         self.is_among(self.children(parent), name)
     }
@@ -133,7 +120,6 @@ impl VisibleWorkers {
         })
     }
 
-    /// Returns the name of the worker at `root` in the store `source`.
     pub fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_at_root =
             |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
@@ -159,9 +145,9 @@ impl VisibleWorkers {
         self.children.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the names that do not equal the worker's id, by where the worker is in the stores
+    /// Returns the names that differ from the worker's id, by the worker's location in the stores
     /// that have `numbers` now. `numbers` has an item for each store that these workers are in,
-    /// `None` for one that is gone.
+    /// `None` for a store that is gone.
     pub(super) fn numbered_names(&self, numbers: &[Option<usize>]) -> KeptNames {
         let numbered = self.members.iter().filter(|member| member.name != member.entry.id.0);
         let moved = numbered.filter_map(|member| {
@@ -171,8 +157,8 @@ impl VisibleWorkers {
         moved.collect()
     }
 
-    /// Builds the workers of `snapshot` that `filter` admits. Those in `kept_names` have these
-    /// names.
+    /// Builds the workers of `snapshot` that `filter` admits. Workers in `kept_names` get the names
+    /// there.
     pub(super) fn new(
         snapshot: &Snapshot,
         filter: &Filter,
@@ -220,8 +206,7 @@ impl VisibleWorkers {
         VisibleWorkers { unread: visible.unread(snapshot), ..visible }
     }
 
-    /// Returns the sessions among these workers that were not yet searched for workers inside them.
-    /// It leaves out sessions outside this view.
+    /// Returns the sessions of this view that were not yet searched for workers inside them.
     fn unread(&self, snapshot: &Snapshot) -> HashSet<Name> {
         if snapshot.unread.is_empty() {
             return HashSet::new();
@@ -234,7 +219,7 @@ impl VisibleWorkers {
         unread.map(|member| member.name.clone()).collect()
     }
 
-    /// Applies `snapshot.changes` without sorting again. The result equals that of
+    /// Applies `snapshot.changes` without sorting again, with the same result as
     /// [`VisibleWorkers::new`]. Returns `None` if the order would change or `snapshot` is not the
     /// next generation.
     pub(super) fn apply_changes(

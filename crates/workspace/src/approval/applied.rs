@@ -1,4 +1,4 @@
-//! applied.json: what was applied, so that it can be taken back.
+//! applied.json: the record of applied changes, by which they can be taken back.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,11 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_record::write::{Dir, During, Error, Result};
 use swarmletfs_trace::swarmlet::APPLIED;
 
-/// The version of applied.json.
 const VERSION: u32 = 1;
-/// The record of an application.
 const RECORD: &str = "applied.json";
-/// The directory of the contents that were replaced.
 const REPLACED: &str = "replaced";
-/// Maximum size of the record, in bytes.
 const RECORD_MAX: u64 = 256 << 20;
 
-/// The content of applied.json.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct AppliedRecord {
     version: u32,
@@ -31,13 +26,11 @@ pub(super) struct AppliedRecord {
     applied_at: Timestamp,
     /// User id of the process that applied the changes.
     uid: u32,
-    /// Time at which they were taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undone_at: Option<Timestamp>,
     files: Vec<AppliedFile>,
 }
 
-/// A path that was changed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct AppliedFile {
     #[serde(flatten)]
@@ -49,7 +42,6 @@ struct AppliedFile {
 }
 
 impl AppliedRecord {
-    /// Returns the record of `steps`, which are about to happen.
     pub(super) fn new<'a>(
         number: u64,
         steps: impl IntoIterator<Item = &'a ChangeStep>,
@@ -85,18 +77,12 @@ impl AppliedRecord {
     }
 }
 
-/// The directory of one application of a worker's changes.
 #[derive(Debug)]
 pub(super) struct Application {
     folder: Dir,
 }
 
 impl Application {
-    /// Makes the directory of the application `number`.
-    ///
-    /// # Errors
-    ///
-    /// The worker's directory cannot be written.
     pub(super) fn create(worker: &Dir, number: u64) -> Result<Application> {
         let create = || {
             // The replaced files may be private, or in a private folder.
@@ -109,14 +95,13 @@ impl Application {
         create().during("write", worker.path(), APPLIED.as_bytes())
     }
 
-    /// Opens the directory of the application `number`.
     pub(super) fn open(worker: &Dir, number: u64) -> Result<Application> {
         let path = RelPath::constant(APPLIED);
         let open = || worker.enter(&path.join(&Name::new(number.to_string())?));
         let folder = open().during("open", worker.path(), path.as_bytes())?;
         let owners = || Ok((worker.owner()?, worker.enter(&path)?.owner()?, folder.owner()?));
         let owners = owners().during("open", worker.path(), path.as_bytes())?;
-        // Root gives what it makes to the owner of the worker, and may be interrupted before.
+        // Root gives its directories to the owner of the worker, and may be interrupted before.
         let own = rustix::process::geteuid().as_raw();
         let is_trusted = |owner| owner == owners.0 || owner == own;
         if !is_trusted(owners.1) || !is_trusted(owners.2) {
@@ -125,8 +110,8 @@ impl Application {
         Ok(Application { folder })
     }
 
-    /// Saves the content of a file that is about to be replaced. Returns false if it is not that of
-    /// `state`.
+    /// Saves the content of a file that is about to be replaced. Returns false if the content is
+    /// not the one in `state`.
     pub(super) fn save(
         &self,
         workspace: &Dir,
@@ -141,7 +126,6 @@ impl Application {
         super::stage::copy_checked(&folder, &name, workspace.open_workspace_file(path)?, state)
     }
 
-    /// Returns the contents that were replaced.
     pub(super) fn replaced(&self) -> StoredContents<'_> {
         StoredContents::new(&self.folder, REPLACED)
     }
@@ -159,7 +143,6 @@ impl Application {
         bytes.map(parse).transpose()
     }
 
-    /// Writes the record.
     pub(super) fn write(&self, record: &AppliedRecord) -> Result<()> {
         let write = || {
             let json = serde_json::to_vec_pretty(record)
@@ -171,11 +154,6 @@ impl Application {
     }
 }
 
-/// Lists the numbers of a worker's applications.
-///
-/// # Errors
-///
-/// The worker's directory cannot be read.
 pub(super) fn numbers(worker: &Dir) -> Result<Vec<u64>> {
     let path = RelPath::constant(APPLIED);
     let list = || match worker.kind(&path)? {
@@ -190,10 +168,6 @@ pub(super) fn numbers(worker: &Dir) -> Result<Vec<u64>> {
 }
 
 /// Removes an application that was not completed.
-///
-/// # Errors
-///
-/// The worker's directory cannot be written.
 pub(super) fn remove(worker: &Dir, number: u64) -> Result<()> {
     let remove = || {
         let name = Name::new(number.to_string())?;

@@ -12,7 +12,6 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Kind;
 use swarmletfs_record::write::{Dir, During, Result, hash_bytes};
 
-/// A change that can be made.
 #[derive(Debug, Clone)]
 pub(super) struct ChangeStep {
     pub(super) path: RelPath,
@@ -24,47 +23,34 @@ pub(super) struct ChangeStep {
     pub(super) merged: Option<Vec<u8>>,
 }
 
-/// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// A new entry.
     Make,
-    /// Another entry in place of one.
     Replace,
-    /// Other permissions of the entry.
     SetMode,
-    /// No entry any more.
     Remove,
 }
 
-/// A change that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     pub path: RelPath,
     pub reason: String,
 }
 
-/// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct ApplyPlan {
-    /// The steps, by path.
     pub(super) steps: BTreeMap<RelPath, ChangeStep>,
     pub(super) conflicts: Vec<Conflict>,
-    /// Number of changes that the workspace has already.
     pub(super) done: usize,
-    /// Folders that stay, because others have entries in them.
     pub(super) kept: Vec<RelPath>,
 }
 
-/// The contents for a merge.
 pub(super) struct MergeSource<'a> {
     pub(super) base: StoredContents<'a>,
     pub(super) new: StoredContents<'a>,
-    /// The operation, for errors.
     pub(super) action: &'a str,
 }
 
-/// The comparison of one change with the workspace.
 enum ChangeVerdict {
     Done,
     Step(Box<ChangeStep>),
@@ -72,7 +58,6 @@ enum ChangeVerdict {
 }
 
 impl ChangeStep {
-    /// Returns the kind of the step.
     pub(super) fn action(&self) -> Action {
         match (&self.before, &self.after) {
             (None, _) => Action::Make,
@@ -91,7 +76,6 @@ impl ChangeStep {
         self.action() == Action::SetMode && !self.before.as_ref().is_some_and(is_linked)
     }
 
-    /// Returns true if a folder is removed, or replaced by something else.
     fn ends_folder(&self) -> bool {
         let is_folder = self.before.as_ref().is_some_and(|now| now.kind() == EntryKind::Folder);
         is_folder && self.after.as_ref().is_none_or(|after| after.kind != EntryKind::Folder)

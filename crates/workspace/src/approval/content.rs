@@ -18,7 +18,6 @@ pub(super) struct StoredContents<'a> {
 }
 
 impl<'a> StoredContents<'a> {
-    /// Returns the contents in the directory `name` of `parent`.
     pub(super) fn new(parent: &'a Dir, name: &str) -> StoredContents<'a> {
         StoredContents { parent, folder: RelPath::constant(name) }
     }
@@ -34,8 +33,8 @@ impl<'a> StoredContents<'a> {
         self.parent.enter(&path.parent())?.open_to_read(&name)?.ok_or(Error::NotFound)
     }
 
-    /// Reads the content of `path`, which must be that of `state`. Returns `None` if it is another
-    /// one, or too large to be merged.
+    /// Reads the content of `path`. Returns `None` if it does not match `state`, or is too large to
+    /// be merged.
     pub(super) fn read(&self, path: &RelPath, state: &EntryState) -> Result<Option<Vec<u8>>> {
         let bytes = read_limited(self.open(path)?)?;
         Ok(bytes.filter(|bytes| hash_bytes(bytes) == state.sha256))
@@ -49,12 +48,11 @@ pub(super) fn read_limited(file: File) -> Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 <= MERGED_MAX).then_some(bytes))
 }
 
-/// Returns true if what was read is the content of `state`.
+/// Returns true if the bytes that were read are the content of `state`.
 pub(super) fn is_content_of<R: Read>(read: HashingReader<R>, state: &EntryState) -> bool {
     read.into_hash() == (state.size, state.sha256.clone())
 }
 
-/// Returns the SHA-256 of a file as hexadecimal digits.
 pub(super) fn hash_file(file: File) -> Result<String> {
     let mut reader = HashingReader::new(file);
     io::copy(&mut reader, &mut io::sink()).map_err(from_io)?;

@@ -10,19 +10,17 @@ use swarmletfs_record::write::{Dir, EntryMeta};
 /// Bits of a mode that are compared and set.
 const PERMISSIONS: u32 = 0o777;
 
-/// An entry of a workspace.
 #[derive(Debug, Clone)]
 pub(super) struct WorkspaceEntry {
     pub(super) meta: EntryMeta,
     /// SHA-256 of a file whose size is one of the expected sizes; empty otherwise.
     sha256: String,
-    /// Target of a link.
     target: Option<Vec<u8>>,
 }
 
 impl WorkspaceEntry {
-    /// Reads the entry `path`; `None` if there is none. A file is read only if its content may be
-    /// that of one of `expected`.
+    /// Reads the entry `path`; `None` if there is none. A file is read only if its size matches one
+    /// of `expected`.
     ///
     /// # Errors
     ///
@@ -46,17 +44,15 @@ impl WorkspaceEntry {
         Ok(Some(WorkspaceEntry { meta, sha256, target }))
     }
 
-    /// Returns the entry with the SHA-256 of its content.
     pub(super) fn with_hash(self, sha256: String) -> WorkspaceEntry {
         WorkspaceEntry { sha256, ..self }
     }
 
-    /// Returns the kind as changes.json has it.
     pub(super) fn kind(&self) -> EntryKind {
         self.meta.kind.into()
     }
 
-    /// Returns true if the kind and the content are those of `state`, whatever the permissions are.
+    /// Returns true if the kind and the content match `state`, regardless of the permissions.
     pub(super) fn is_content_of(&self, state: &EntryState) -> bool {
         self.kind() == state.kind
             && match state.kind {
@@ -67,7 +63,6 @@ impl WorkspaceEntry {
             }
     }
 
-    /// Returns the state as changes.json has it.
     pub(super) fn state(&self) -> EntryState {
         EntryState {
             kind: self.kind(),

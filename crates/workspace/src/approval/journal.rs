@@ -1,4 +1,5 @@
-//! journal.json: what a command is about to do in a workspace, so that a crash is no end.
+//! journal.json: the moves that a command is about to make in a workspace, for recovery after a
+//! crash.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +11,8 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::is_temporary;
 use swarmletfs_record::write::{Dir, During, EntryIdentity, Error, Result};
 
-/// The version of journal.json.
 const VERSION: u32 = 1;
-/// The file in the directory of a draft.
 const JOURNAL: &str = "journal.json";
-/// Maximum size of the file, in bytes.
 const JOURNAL_MAX: u64 = 256 << 20;
 
 /// The content of journal.json. Workers cannot write it, so it can be trusted.
@@ -22,27 +20,21 @@ const JOURNAL_MAX: u64 = 256 << 20;
 pub(super) struct Journal {
     version: u32,
     pub(super) operation: ApprovalCommand,
-    /// Number of the application.
     pub(super) number: u64,
     pub(super) phase: Phase,
     /// Temporary names in the workspace: of new entries until they are moved to their place, and
     /// then of old ones.
     temporaries: Vec<String>,
-    /// The moves, in their order.
     pub(super) moves: Vec<Move>,
 }
 
-/// The interrupted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ApprovalCommand {
-    /// Applies changes.
     Apply,
-    /// Takes an application back.
     Undo,
 }
 
-/// Progress of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
@@ -76,14 +68,12 @@ impl Encoded {
         Encoded(encode(path.as_bytes()))
     }
 
-    /// Returns the path.
     pub(super) fn path(&self) -> PathResult<RelPath> {
         RelPath::parse(decode(&self.0))
     }
 }
 
 impl Journal {
-    /// Returns the journal of a command that begins.
     pub(super) fn new<'a>(
         operation: ApprovalCommand,
         number: u64,
@@ -100,16 +90,11 @@ impl Journal {
         }
     }
 
-    /// Returns the temporary names.
     pub(super) fn temporaries(&self) -> PathResult<Vec<RelPath>> {
         self.temporaries.iter().map(|path| RelPath::parse(decode(path))).collect()
     }
 
     /// Reads the journal of a draft; `None` if no command was interrupted.
-    ///
-    /// # Errors
-    ///
-    /// The journal cannot be read.
     pub(super) fn read(draft: &Dir) -> Result<Option<Journal>> {
         let read = || draft.read_own(&Name::new(JOURNAL)?, JOURNAL_MAX);
         let Some(json) = read().during("read", draft.path(), JOURNAL.as_bytes())? else {
@@ -168,11 +153,6 @@ impl Journal {
         write().during("write", draft.path(), JOURNAL.as_bytes())
     }
 
-    /// Removes the journal of a draft.
-    ///
-    /// # Errors
-    ///
-    /// The draft cannot be written.
     pub(super) fn remove(draft: &Dir) -> Result<()> {
         let remove = || {
             draft.remove_entry(&Name::new(JOURNAL)?)?;

@@ -5,12 +5,10 @@ use std::process::{Command, Stdio};
 
 use swarmletfs_record::write::{Error, Result};
 
-/// The result of a merge.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Merged {
-    /// Both changes, together.
     Clean(Vec<u8>),
-    /// The changes contradict each other, or the files are no text.
+    /// The changes contradict each other, or the files are not text.
     Conflict,
 }
 
@@ -36,7 +34,7 @@ pub(super) fn merge(base: &[u8], current: &[u8], new: &[u8], action: &str) -> Re
     match git.output() {
         Ok(output) => Ok(match output.status.code() {
             Some(0) => Merged::Clean(output.stdout),
-            // Another code is the number of conflicts, or git refuses what is no text.
+            // Another code is the number of conflicts, or git refuses a binary file.
             _ => Merged::Conflict,
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Approval {

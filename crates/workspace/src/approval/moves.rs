@@ -1,4 +1,4 @@
-//! Makes the moves of a journal, and finishes or takes back those of an interrupted command.
+//! Makes the moves of a journal, and finishes or takes back the moves of an interrupted command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,9 @@ use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::store::is_temporary;
 use swarmletfs_record::write::{Dir, During, EntryIdentity, Error, Result};
 
-/// End of an interrupted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recovered {
-    /// Its changes were complete.
     Finished,
-    /// Its changes were taken back.
     RolledBack,
 }
 
@@ -86,7 +83,7 @@ fn take_back(workspace: &Dir, journal: &Journal, step: &Move) -> PathResult<()> 
                     workspace.set_mode(&path, *from, *entry)
                 }
                 Ok(_) => Ok(()),
-                // A new entry goes, whatever its permissions are.
+                // A new entry is removed regardless of its permissions.
                 Err(PathError::Escape) if is_new(journal, *entry) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -94,7 +91,6 @@ fn take_back(workspace: &Dir, journal: &Journal, step: &Move) -> PathResult<()> 
     }
 }
 
-/// Returns true if `path` is this entry now.
 fn is_at(workspace: &Dir, path: &RelPath, entry: EntryIdentity) -> PathResult<bool> {
     Ok(workspace.entry(path)?.is_some_and(|now| now.identity == entry))
 }
@@ -194,7 +190,7 @@ pub(super) fn find_unchecked(
             Ok(is_same
                 && match before.kind() {
                     EntryKind::Folder if step.is_in_place() => true,
-                    // Nobody put something into a folder that goes.
+                    // Nobody may have put anything into a folder that is removed.
                     EntryKind::Folder => workspace.enter(now_at)?.list()?.is_empty(),
                     _ => now.size == before.meta.size && now.mtime == before.meta.mtime,
                 })
@@ -206,7 +202,8 @@ pub(super) fn find_unchecked(
     Ok(None)
 }
 
-/// Finishes or takes back what the journal of a draft states. Returns `None` if there is none.
+/// Finishes or takes back the command in the journal of a draft. Returns `None` if there is no
+/// journal.
 ///
 /// # Errors
 ///
@@ -263,7 +260,7 @@ fn remove_temporaries(workspace: &Dir, journal: &Journal) -> Result<()> {
     for path in temporaries {
         let remove = || {
             let (folder, name) = match place(workspace, &path) {
-                // It was removed, with all that was in it. A link in its place is an error.
+                // The folder was removed, with everything in it. A link in its place is an error.
                 Err(PathError::NotFound) => return Ok(()),
                 place => place?,
             };

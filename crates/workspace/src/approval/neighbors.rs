@@ -1,4 +1,4 @@
-//! Other workers on a workspace: what changes there may concern them.
+//! Other workers on a workspace, which changes there may affect.
 
 use std::path::Path;
 
@@ -13,22 +13,14 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_record::write::{Dir, During, Result, Store};
 use swarmletfs_trace::swarmlet::BASE;
 
-/// Lists the drafts of a workspace. Those that cannot be read are left out: their workers may
-/// belong to other users.
-///
-/// # Errors
-///
-/// The drafts cannot be listed.
+/// Lists the drafts of a workspace. Unreadable drafts are left out: their workers may belong to
+/// other users.
 pub(super) fn drafts(store: &Store, workspace: &Path) -> Result<Vec<Draft>> {
     Ok(readable(store)?.filter(|draft| draft.record().workspace() == workspace).collect())
 }
 
-/// Lists the drafts of a workspace, of those that it is a part of, and of those that are parts of
-/// it. Those that cannot be read are left out.
-///
-/// # Errors
-///
-/// The drafts cannot be listed.
+/// Lists the drafts of a workspace, of the workspaces that contain it, and of the workspaces inside
+/// it. Unreadable drafts are left out.
 pub(super) fn overlapping(store: &Store, workspace: &Path) -> Result<Vec<Draft>> {
     let overlaps = |draft: &Draft| {
         let other = draft.record().workspace();
@@ -42,7 +34,7 @@ fn readable(store: &Store) -> Result<impl Iterator<Item = Draft>> {
     Ok(names.into_iter().filter_map(|name| Draft::open(store, &name).ok().flatten()))
 }
 
-/// Returns the drafts whose workers run, other than that of `worker`.
+/// Returns the drafts whose workers run, except the draft of `worker`.
 pub(super) fn running(drafts: Vec<Draft>, worker: &Name) -> Vec<Draft> {
     let runs = |draft: &Draft| {
         draft.worker() != worker
@@ -52,17 +44,13 @@ pub(super) fn running(drafts: Vec<Draft>, worker: &Name) -> Vec<Draft> {
     drafts.into_iter().filter(runs).collect()
 }
 
-/// Saves what `plan` replaces as the base of workers that run: until now, they may have read it in
-/// the workspace.
-///
-/// # Errors
-///
-/// A draft cannot be written.
+/// Saves the entries that `plan` replaces as bases of running workers, which may have read them in
+/// the workspace until now.
 pub(super) fn save_bases(running: &[Draft], workspace: &Dir, plan: &ApplyPlan) -> Result<()> {
     for draft in running {
         for (path, step) in &plan.steps {
             let Some(before) = &step.before else { continue };
-            // A file that changed since the worker began is not known to be what the worker found.
+            // A file that changed since the worker began may not be the one that the worker found.
             let is_base = before.kind() == EntryKind::File
                 && !step.is_in_place()
                 && is_before(before.meta.ctime, draft.record().started_at);

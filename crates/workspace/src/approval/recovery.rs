@@ -1,4 +1,4 @@
-//! Ends what interrupted commands left in a workspace.
+//! Completes or rolls back interrupted commands in a workspace.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,6 @@ use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::Name;
 use swarmletfs_record::write::{Dir, During, Error, Result, Store};
 
-/// An interrupted command that was ended.
 #[derive(Debug)]
 pub struct RecoveredCommand {
     worker: Name,
@@ -34,12 +33,8 @@ impl fmt::Display for RecoveredCommand {
     }
 }
 
-/// Finishes or takes back what interrupted commands left in the workspace `path`, in one that it is
-/// a part of, and in those that are parts of it. Waits for commands that still run.
-///
-/// # Errors
-///
-/// A workspace or the store cannot be written.
+/// Finishes or takes back interrupted commands in the workspace `path`, in the workspaces that
+/// contain it, and in the workspaces inside it. Waits for commands that still run.
 pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredCommand>> {
     let mut recovered = Vec::new();
     for draft in neighbors::overlapping(store, path)? {
@@ -48,11 +43,11 @@ pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredComm
         }
         let workspace = draft.record().workspace();
         let opened = match Dir::open(&workspace, draft.folder().durability()) {
-            // It was removed, with all that was interrupted in it.
+            // The workspace was removed, and with it everything that was interrupted.
             Err(PathError::NotFound | PathError::NotADirectory) => continue,
             opened => opened.during("open the workspace", &workspace, b"")?,
         };
-        // It was moved away, too.
+        // Another directory is at the path, so the workspace was moved away.
         if !draft.record().is_workspace(&opened).during("open the workspace", &workspace, b"")? {
             continue;
         }
@@ -62,11 +57,7 @@ pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredComm
     Ok(recovered)
 }
 
-/// Finishes or takes back what interrupted commands of these drafts left in a locked workspace.
-///
-/// # Errors
-///
-/// The workspace or the store cannot be written.
+/// Finishes or takes back interrupted commands of these drafts in a locked workspace.
 pub(super) fn recover_drafts(
     store: &Store,
     workspace: &Dir,
@@ -85,12 +76,8 @@ pub(super) fn recover_drafts(
     Ok(recovered)
 }
 
-/// Fails if root would move files in `workspace` for a user who could not: the journal of a draft
-/// moves and removes what its owner chose.
-///
-/// # Errors
-///
-/// That is so, or the owners cannot be read.
+/// Fails if root would move files in `workspace` for a user who may not: the owner of a draft
+/// chooses the files that its journal moves and removes.
 pub(super) fn must_be_own(draft: &Draft, workspace: &Dir) -> Result<()> {
     let owners = || Ok((draft.folder().owner()?, workspace.owner()?));
     let (owner, of_workspace) = owners().during("open the workspace", workspace.path(), b"")?;

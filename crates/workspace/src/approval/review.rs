@@ -1,4 +1,5 @@
-//! The review of changes by a person: the relevant part of the diff, and lines about what it lacks.
+//! The review of changes by a person: the relevant part of the diff, and lines about changes that
+//! it does not show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -37,11 +38,11 @@ impl Approval<'_> {
         })
     }
 
-    /// Selects the changes of `paths`, or all if there are none, without those that are refused.
+    /// Selects the changes of `paths`, or all if `paths` is empty, without the refused ones.
     ///
     /// # Errors
     ///
-    /// The changes are no valid ones, or there is none of a path.
+    /// The changes are invalid, or one of the paths has none.
     pub fn select(
         &self,
         changes: WorkspaceChanges,
@@ -70,10 +71,10 @@ pub fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
     changes.files.iter().any(is_in)
 }
 
-/// Most paths that are named for one reason if they are left out; more are counted.
+/// Most paths listed for one reason to leave them out; more are counted.
 const LEFT_OUT_LISTED: usize = 5;
 
-/// Returns lines about the changes that are left out. Each path in `named` is listed.
+/// Returns lines about the omitted changes. Each path in `named` is listed.
 pub fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<&RelPath>> = BTreeMap::new();
     for UnappliedChange { path, reason } in selection.left_out() {
@@ -94,7 +95,6 @@ pub fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<
     lines
 }
 
-/// Returns a line about a change to make.
 pub fn describe_change(file: &CheckedFile) -> String {
     let action = match file.action {
         Action::Make => "add",
@@ -106,7 +106,6 @@ pub fn describe_change(file: &CheckedFile) -> String {
     format!("{action} {}", file.path.display())
 }
 
-/// Returns the parts of the diff that belong to the changes to make.
 pub fn relevant_diff(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
     let changes: BTreeSet<&RelPath> = checked.files.iter().map(|file| &file.path).collect();
     let is_relevant =
@@ -114,8 +113,8 @@ pub fn relevant_diff(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
     sections.iter().filter(is_relevant).flat_map(|section| section.text).copied().collect()
 }
 
-/// Returns lines about what the diff does not show as it is done: folders, merged files, files that
-/// are too large for it or no text, and permissions.
+/// Returns lines about changes that the diff shows in part or not at all: folders, merged files,
+/// binary files, files that are too large for it, and permissions.
 pub fn unseen_changes(
     checked: &Checked,
     selection: &ChangeSelection,
@@ -140,8 +139,8 @@ pub fn unseen_changes(
     lines
 }
 
-/// Returns a line if the diff does not show a content whole. `shown` are the numbers of its added
-/// and removed lines there.
+/// Returns a line if the diff does not show the whole of a content. `shown` holds the numbers of
+/// its added and removed lines in the diff.
 fn unseen_content(
     file: &CheckedFile,
     change: Option<&ChangedFile>,
@@ -163,10 +162,10 @@ fn unseen_content(
     }
 }
 
-/// Permissions of most files and folders. Others are worth a look.
+/// Permissions of most files and folders. Others get a line in the review.
 const USUAL_MODES: [u32; 6] = [0o600, 0o644, 0o664, 0o700, 0o755, 0o775];
 
-/// Returns a line if permissions change, or if those of a new entry are unusual.
+/// Returns a line if permissions change, or if a new entry has unusual ones.
 fn unusual_mode(path: &RelPath, change: &ChangedFile) -> Option<String> {
     let new = change.new.as_ref().filter(|new| new.kind != EntryKind::Link)?;
     let path = path.display();

@@ -1,4 +1,4 @@
-//! Selects the changes to apply: all, or those of named paths, without those that are refused.
+//! Selects the changes to apply: all, or the changes of named paths, without refused ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,13 +22,11 @@ pub(super) struct Change {
     pub(super) path: RelPath,
     /// State before; `None` if there is no entry.
     pub(super) from: Option<EntryState>,
-    /// State after; `None` if there is no entry.
     pub(super) to: Option<EntryState>,
-    /// False if nobody knows the content before.
+    /// False if the content before is unknown.
     pub(super) is_from_known: bool,
 }
 
-/// A change that is not applied.
 #[derive(Debug, Clone)]
 pub struct UnappliedChange {
     pub path: RelPath,
@@ -41,18 +39,18 @@ pub struct ChangeSelection {
     pub(super) changes: BTreeMap<RelPath, Change>,
     left_out: Vec<UnappliedChange>,
     rules: PathRules,
-    /// The content of changes.json that was selected from; `None` for an application to take back.
+    /// The changes.json of the selection; `None` if an application is taken back.
     pub(super) source: Option<Arc<WorkspaceChanges>>,
 }
 
 impl ChangeSelection {
-    /// Selects the changes of `paths`, or all if there are none. A path stands for all beneath it.
-    /// The worker is in `store`. Without the `workspace`, only the names of paths decide what
-    /// programs run unasked.
+    /// Selects the changes of `paths`, or all if `paths` is empty. A path stands for everything
+    /// beneath it. `store` holds the worker. Without a `workspace`, names alone decide whether
+    /// programs run a path unasked.
     ///
     /// # Errors
     ///
-    /// The changes are no valid ones, or there is none of a path.
+    /// The changes are invalid, or one of the paths has none.
     pub fn new(
         changes: WorkspaceChanges,
         paths: &[RelPath],
@@ -110,7 +108,7 @@ impl ChangeSelection {
         );
     }
 
-    /// Returns the part of this selection that `accepted` holds, and the new folders that it needs.
+    /// Returns the part of this selection that is in `accepted`, and the new folders that it needs.
     pub fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
         let mut changes = BTreeMap::new();
         let mut add = |path: &RelPath| {
@@ -152,7 +150,8 @@ impl ChangeSelection {
         refused.collect()
     }
 
-    /// Returns this selection without `paths` and all beneath them; `None` if the rest needs one.
+    /// Returns this selection without `paths` and everything beneath them; `None` if the rest needs
+    /// one.
     pub fn without(&self, paths: &BTreeSet<RelPath>) -> Option<ChangeSelection> {
         let is_dropped = |path: &RelPath| paths.iter().any(|dropped| path.is_within(dropped));
         let rest = self.changes.keys().filter(|path| !is_dropped(path)).cloned().collect();
@@ -160,7 +159,6 @@ impl ChangeSelection {
         (!rest.changes.keys().any(is_dropped)).then_some(rest)
     }
 
-    /// Returns the selection of these changes.
     pub(super) fn from_changes(changes: impl IntoIterator<Item = Change>) -> ChangeSelection {
         let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
         ChangeSelection { changes, ..ChangeSelection::default() }
@@ -171,7 +169,6 @@ impl ChangeSelection {
         self.source.as_deref()
     }
 
-    /// Returns the changes that are left out.
     pub fn left_out(&self) -> &[UnappliedChange] {
         &self.left_out
     }

@@ -1,4 +1,4 @@
-//! One worker's changes, and what a person decides about them.
+//! One worker's changes, and the commands of a person on them.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,6 @@ use swarmletfs_record::audit::AuditPath;
 use swarmletfs_record::write::{Dir, During, Error, Lock, Result, Store, Worker};
 use swarmletfs_trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
 
-/// Maximum size of changes.json, in bytes.
 const CHANGES_MAX: u64 = 256 << 20;
 
 /// A worker with a draft, whose changes can be applied.
@@ -29,31 +28,27 @@ pub struct Approval<'a> {
     worker: Worker,
 }
 
-/// Result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The changes to make, sorted by path.
     pub files: Vec<CheckedFile>,
-    /// Why nothing can be applied; empty if all can.
+    /// Reasons why nothing can be applied; empty if everything can.
     pub conflicts: Vec<Conflict>,
     /// Number of changes that the workspace has already.
     pub done: usize,
     /// Folders that stay, because others have entries in them.
     pub kept: Vec<RelPath>,
-    /// Other workers that run on the workspace.
     pub running: Vec<Name>,
 }
 
-/// A change to make.
 #[derive(Debug)]
 pub struct CheckedFile {
     pub path: RelPath,
     pub action: Action,
-    /// True if the content is a merge of the worker's and of another one.
+    /// True if the worker's content was merged with another one.
     pub is_merged: bool,
 }
 
-/// The result of an application, or of taking one back.
 #[derive(Debug)]
 pub struct ApprovalOutcome {
     pub checked: Checked,
@@ -65,28 +60,20 @@ pub struct ApprovalOutcome {
 struct Locked {
     workspace: Dir,
     draft: Draft,
-    /// Other workers that run on the workspace.
     running: Vec<Draft>,
     _workspace_lock: Lock,
     _draft_lock: Lock,
 }
 
 impl<'a> Approval<'a> {
-    /// Opens the changes of the worker `id`.
-    ///
-    /// # Errors
-    ///
-    /// There is no such worker.
     pub fn open(store: &'a Store, id: &[u8]) -> Result<Approval<'a>> {
         Ok(Approval { store, worker: store.worker(id)? })
     }
 
-    /// Returns the id of the worker.
     pub fn id(&self) -> &Name {
         self.worker.id()
     }
 
-    /// Returns the path of the store.
     pub(super) fn store_path(&self) -> &Path {
         self.store.root().path()
     }
@@ -136,21 +123,13 @@ impl<'a> Approval<'a> {
     }
 
     /// Returns true if a command that changed the workspace for this worker was interrupted.
-    ///
-    /// # Errors
-    ///
-    /// The draft cannot be read.
     pub fn is_half_applied(&self) -> Result<bool> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(false) };
         Ok(Journal::read(draft.folder())?.is_some())
     }
 
-    /// Finishes or takes back what interrupted commands left in the workspace. Waits for commands
-    /// that still run.
-    ///
-    /// # Errors
-    ///
-    /// The workspace or the store cannot be read or written.
+    /// Finishes or takes back interrupted commands in the workspace. Waits for commands that still
+    /// run.
     pub fn recover(&self) -> Result<Vec<RecoveredCommand>> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(Vec::new()) };
         recover_workspace(self.store, &draft.record().workspace())
@@ -198,12 +177,8 @@ impl<'a> Approval<'a> {
         Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
-    /// Returns the changes that take the last application back, with its number; `None` if there is
-    /// none.
-    ///
-    /// # Errors
-    ///
-    /// The record of the application cannot be read.
+    /// Returns the number of the last application, and the changes that take it back; `None` if
+    /// there is none.
     fn last_applied(&self) -> Result<Option<(u64, ChangeSelection)>> {
         for number in applied::numbers(self.worker.folder())?.into_iter().rev() {
             let record = Application::open(self.worker.folder(), number)?.read()?;
@@ -214,7 +189,7 @@ impl<'a> Approval<'a> {
         Ok(None)
     }
 
-    /// Checks what [`Approval::undo`] would do, and changes nothing.
+    /// Checks the changes of [`Approval::undo`], and changes nothing.
     ///
     /// # Errors
     ///
@@ -229,7 +204,7 @@ impl<'a> Approval<'a> {
         }
     }
 
-    /// Puts back what the last application replaced.
+    /// Puts back the contents that the last application replaced.
     ///
     /// # Errors
     ///
@@ -259,7 +234,7 @@ impl<'a> Approval<'a> {
         Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
-    /// Drops the draft. What the worker recorded stays. Returns false if it was dropped before.
+    /// Drops the draft. The record of the worker stays. Returns false if it was dropped before.
     ///
     /// # Errors
     ///
@@ -278,11 +253,8 @@ impl<'a> Approval<'a> {
         Ok(was_kept)
     }
 
-    /// Fails if the draft cannot be discarded.
-    ///
-    /// # Errors
-    ///
-    /// The worker runs, has no recorded end or no draft, or the store cannot be read.
+    /// Fails if the draft cannot be discarded: the worker runs, has no recorded end, or has no
+    /// draft.
     pub fn check_discard(&self) -> Result<()> {
         self.lock_to_discard().map(drop)
     }
@@ -300,7 +272,6 @@ impl<'a> Approval<'a> {
         Ok((draft, lock))
     }
 
-    /// Compares `selection` with the workspace.
     fn plan(
         &self,
         locked: &Locked,
@@ -395,7 +366,6 @@ impl<'a> Approval<'a> {
         journal.write(draft)
     }
 
-    /// Saves the contents that `plan` replaces or removes.
     fn save_replaced(
         &self,
         application: &Application,
@@ -523,7 +493,7 @@ impl<'a> Approval<'a> {
     }
 }
 
-/// Returns true if the content before is not there afterwards.
+/// Returns true if the step removes or replaces the content of a file.
 fn changes_content(step: &ChangeStep) -> bool {
     let (Some(before), Some(after)) = (&step.before, &step.after) else { return true };
     !before.is_content_of(after)
@@ -544,7 +514,7 @@ fn summarize(plan: &ApplyPlan, locked: &Locked) -> Checked {
     }
 }
 
-/// Returns the changed paths for the log of changes: where their new contents are in the worker's
+/// Returns the changed paths for the log of changes. They lead to the new contents in the worker's
 /// directory.
 fn audit_paths(folder: &str, plan: &ApplyPlan) -> Vec<AuditPath> {
     let entry = |step: &ChangeStep| AuditPath {

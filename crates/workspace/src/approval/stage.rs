@@ -17,15 +17,10 @@ use swarmletfs_record::write::{
 /// Permissions that the owner of a folder needs to open it and change its entries.
 const OPEN: u32 = 0o700;
 
-/// The steps of a plan, by path.
 type Steps = BTreeMap<RelPath, ChangeStep>;
 
 /// Returns a temporary name for each path that gets another entry: first for the new entry, then
 /// for the old one.
-///
-/// # Errors
-///
-/// The workspace cannot be read.
 pub(super) fn name_temporaries(
     workspace: &Dir,
     steps: &Steps,
@@ -169,7 +164,6 @@ fn folders_to_loosen(workspace: &Dir, steps: &Steps) -> Result<BTreeMap<RelPath,
     Ok(found)
 }
 
-/// Makes the new entry of `step` under a temporary name.
 fn make(
     workspace: &Dir,
     step: &ChangeStep,
@@ -192,13 +186,13 @@ fn make(
                     None if step.action() == Action::SetMode => {
                         Box::new(workspace.open_workspace_file(&step.path)?)
                     }
-                    // One byte more shows that it is not what was stated, however long it is.
+                    // One more byte reveals a content that is longer than stated.
                     None => Box::new(contents.open(&step.path)?.take(after.size.saturating_add(1))),
                 });
             let is_file = step.before.as_ref().is_some_and(|old| old.kind() == EntryKind::File);
             let old = is_file.then(|| workspace.open_workspace_file(&step.path)).transpose()?;
             let made = folder.make_file(&name, &mut content, after.mode, owner, old.as_ref())?;
-            // Not what was shown: the file of the worker was changed.
+            // On a mismatch, the worker's file was changed after it was shown.
             if is_content_of(content, after) { Ok(made) } else { Err(PathError::Stale) }
         }
         EntryKind::Link => {
@@ -210,8 +204,8 @@ fn make(
     }
 }
 
-/// Copies a file to `name` in `folder`, whole or not at all. Returns false if it has not the
-/// content of `state`.
+/// Copies a file to `name` in `folder`, whole or not at all. Returns false if the content does not
+/// match `state`.
 pub(super) fn copy_checked(
     folder: &Dir,
     name: &Name,

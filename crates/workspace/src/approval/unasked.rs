@@ -2,8 +2,8 @@
 //!
 //! Names are compared as the most forgiving file system would compare them. A path counts by its
 //! own names, by the repository of git that it belongs to, and by the links and the settings of git
-//! that lead to it. So the workspace is looked at, too: a repository can be made of old entries and
-//! new ones. A link counts by where it leads, if that is the store.
+//! that lead to it. So the workspace is inspected, too: a repository can be made of old entries and
+//! new ones. A link also counts if it leads into the store.
 
 mod settings;
 mod table;
@@ -27,23 +27,21 @@ use table::{HOOKS, REPOSITORY, SETTINGS, STORE, TABLE, UnaskedEntry};
 /// The file that stands for the directory of git, and the start of its content.
 const GIT_FILE: &str = ".git";
 const GIT_DIR: &[u8] = b"gitdir:";
-/// Largest file `.git` that is read, in bytes.
 const GIT_FILE_MAX: u64 = 8 << 10;
 /// Most links that are followed for one path.
 const LINKS_MAX: usize = 40;
-/// Most entries of a listed folder that are looked at for links.
+/// Most entries of a listed folder that are searched for links.
 const ENTRIES_MAX: usize = 2_000;
 /// Number of letters of a long name in its short form, as `gitmod~1`.
 const SHORT_NAME: usize = 6;
 /// Number of letters of a long name in a short form with a hash, as `gi7eba~1`.
 const HASHED_NAME: usize = 2;
 
-/// Decides which of the listed paths can be applied.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PathRules {
-    /// Allows what git runs.
+    /// Allows paths that git runs.
     pub allows_git: bool,
-    /// Allows what other programs run.
+    /// Allows paths that other programs run.
     pub allows_programs: bool,
 }
 
@@ -53,7 +51,7 @@ impl PathRules {
     }
 }
 
-/// A change of one path, as far as it matters here.
+/// A change of one path, reduced to the parts that matter here.
 #[derive(Clone, Copy)]
 pub(super) struct ChangedEntry<'a> {
     pub(super) path: &'a RelPath,
@@ -62,7 +60,6 @@ pub(super) struct ChangedEntry<'a> {
 }
 
 impl<'a> ChangedEntry<'a> {
-    /// Returns a change of `path` to `state`.
     pub(super) fn new(path: &'a RelPath, state: Option<&'a EntryState>) -> ChangedEntry<'a> {
         ChangedEntry { path, state }
     }
@@ -71,7 +68,6 @@ impl<'a> ChangedEntry<'a> {
         self.state.map(|state| state.kind)
     }
 
-    /// Returns where a link leads.
     fn target(self) -> Option<Vec<u8>> {
         self.state?.target.as_deref().map(decode)
     }
@@ -86,11 +82,9 @@ pub(super) struct UnaskedPaths {
     repositories: BTreeSet<FoldedPath>,
     /// Paths that links with listed names lead to, or through.
     targets: Vec<(FoldedPath, &'static UnaskedEntry)>,
-    /// Links that lead into the store.
     into_store: BTreeSet<RelPath>,
 }
 
-/// Where a path leads.
 enum Destination {
     Inside(RelPath),
     Outside(PathBuf),
@@ -98,7 +92,6 @@ enum Destination {
     Nowhere,
 }
 
-/// The entries of a folder that make it a repository of git.
 #[derive(Debug, Default)]
 struct RepositoryParts {
     has_head: bool,
@@ -124,8 +117,8 @@ impl RepositoryParts {
 }
 
 impl UnaskedPaths {
-    /// Looks at the folders of `changes`, as they are in the `workspace` and as they will be, and
-    /// at the links that would lead into `store`.
+    /// Inspects the folders of `changes`, as they are in the `workspace` and as they will be, and
+    /// the links that would lead into `store`.
     pub(super) fn find<'a>(
         workspace: Option<&Dir>,
         store: &Path,
@@ -173,8 +166,8 @@ impl UnaskedPaths {
         found
     }
 
-    /// Adds what the workspace's repository runs and reads from the workspace: the files that its
-    /// settings name, and its hooks, each of which can be a link.
+    /// Adds the paths that the workspace's repository runs or reads: the files that its settings
+    /// name, and its hooks, each of which can be a link.
     fn look_into_git(&mut self, workspace: &Dir) {
         let root = RelPath::root();
         for path in settings::named_paths(workspace) {
@@ -186,8 +179,8 @@ impl UnaskedPaths {
         }
     }
 
-    /// Adds what the entries of a folder of the workspace mean. What cannot be read means nothing:
-    /// nothing is applied there, either.
+    /// Adds the listed entries of a folder of the workspace. Unreadable ones are skipped: nothing
+    /// is applied there, either.
     fn look_into(&mut self, workspace: &Dir, folder: &RelPath, parts: &mut RepositoryParts) {
         let names = workspace.enter(folder).and_then(|folder| folder.list()).unwrap_or_default();
         let mut path = folded(folder);
@@ -206,7 +199,7 @@ impl UnaskedPaths {
         }
     }
 
-    /// Adds where the links lead that are in a folder with a listed name, or beneath it.
+    /// Adds the targets of the links in a folder with a listed name, or beneath it.
     fn follow_links_in(&mut self, workspace: &Dir, folder: RelPath, entry: &'static UnaskedEntry) {
         let mut folders = vec![folder];
         let mut left = ENTRIES_MAX;
@@ -247,8 +240,8 @@ impl UnaskedPaths {
         to
     }
 
-    /// Returns why `change` is left out unless `rules` allow it; `None` if no program runs it
-    /// unasked.
+    /// Returns the reason to leave `change` out unless `rules` allow it; `None` if no program runs
+    /// it unasked.
     pub(super) fn refusal(&self, change: ChangedEntry<'_>, rules: PathRules) -> Option<String> {
         let path = folded(change.path);
         // Each folder of the path, from the root down, and then the path itself.
@@ -271,7 +264,7 @@ impl UnaskedPaths {
     }
 }
 
-/// Returns the entries that a path is, by its last names.
+/// Returns the listed entries that match the last names of a path.
 fn entries_at(path: &[String]) -> impl Iterator<Item = &'static UnaskedEntry> {
     static BY_NAME: LazyLock<HashMap<&str, Vec<&UnaskedEntry>>> = LazyLock::new(|| {
         let mut by_name: HashMap<&str, Vec<&UnaskedEntry>> = HashMap::new();
@@ -291,7 +284,7 @@ fn entries_at(path: &[String]) -> impl Iterator<Item = &'static UnaskedEntry> {
 }
 
 impl UnaskedEntry {
-    /// Returns true if a path is this entry, by its last names.
+    /// Returns true if the last names of a path match this entry.
     fn is_at(&self, path: &[String]) -> bool {
         let mut names = path.iter().rev();
         self.path.rsplit('/').all(|part| names.next().is_some_and(|name| is_called(name, part)))
@@ -319,8 +312,8 @@ fn is_short_form(name: &str, listed: &str) -> bool {
     number.starts_with(|first: char| first.is_ascii_digit()) && (is_cut || has_hash)
 }
 
-/// Returns a name as file systems compare it that ignore case, invisible characters, and spaces and
-/// dots at its end.
+/// Folds a name as file systems do that ignore case, invisible characters, and spaces and dots at
+/// its end.
 fn fold(name: &Name) -> String {
     let text = name.to_text();
     let text = text.split([':', '\\']).next().unwrap_or_default();
@@ -334,8 +327,8 @@ fn folded(path: &RelPath) -> FoldedPath {
     path.names().map(|name| fold(&name)).collect()
 }
 
-/// Returns where `target` leads from `folder`, and calls `pass` with each link on the way. The
-/// links in `new` count as if they were in the workspace.
+/// Returns the destination of `target` from `folder`, and calls `pass` with each link on the way.
+/// The links in `new` count as if they were in the workspace.
 fn destination(
     workspace: &Dir,
     new: &BTreeMap<RelPath, Vec<u8>>,
@@ -395,8 +388,8 @@ fn real_path(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Returns where the entry of a listed name leads: the target of a link, or the directory that a
-/// file `.git` names.
+/// Returns the destination of an entry with a listed name: the target of a link, or the directory
+/// that a file `.git` names.
 fn target_of(workspace: &Dir, path: &RelPath, entry: &UnaskedEntry) -> Result<Option<Vec<u8>>> {
     match workspace.entry(path)?.map(|meta| meta.kind) {
         Some(Kind::Link) => workspace.link_target(path).map(Some),
@@ -410,8 +403,8 @@ fn target_of(workspace: &Dir, path: &RelPath, entry: &UnaskedEntry) -> Result<Op
     }
 }
 
-/// Returns a target from the root of the workspace if it is absolute, and else as it is; `None` for
-/// an absolute one out of the workspace.
+/// Returns an absolute target relative to the root of the workspace, and any other target
+/// unchanged; `None` for an absolute one outside the workspace.
 fn inside<'t>(workspace: &Dir, target: &'t [u8]) -> Option<&'t [u8]> {
     if !target.starts_with(b"/") {
         return Some(target);

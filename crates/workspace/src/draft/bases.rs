@@ -1,8 +1,8 @@
 //! Contents that the workspace had when the worker began, and the proof that it had them.
 //!
 //! The workspace is live, so a content counts only if nobody can have changed it since: the kernel
-//! stamps each change of a file with its own clock, and a stamp before the start is the proof. What
-//! was proved once is kept in the draft, where no worker can write.
+//! stamps each change of a file with its own clock, and a stamp before the start is the proof. A
+//! content that was proved once is kept in the draft, where no worker can write.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -21,33 +21,29 @@ use swarmletfs_trace::swarmlet::BASE;
 /// Time that one stamp of a file system without fractions of a second may stand for, in seconds.
 const COARSE: i64 = 2;
 
-/// The bases of a draft.
 pub(super) struct Bases {
     draft: Arc<Dir>,
     started_at: Time,
-    /// Paths whose base was saved by this process.
     saved: HashSet<RelPath>,
 }
 
-/// The content that a path had.
 pub(super) struct OldContent {
     pub(super) content: FileContent,
     pub(super) proof: Proof,
 }
 
-/// The relation of a content to what the worker saw.
+/// The relation of a content to the one that the worker saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// It is what the worker saw, and is saved in the draft.
+    /// The worker saw it, and it is saved in the draft.
     Saved,
-    /// It is what the worker saw.
+    /// The worker saw it.
     Fresh,
     /// The workspace may have changed since.
     None,
 }
 
 impl Bases {
-    /// Returns the bases in the folder of a draft whose worker began at `started_at`.
     pub(super) fn new(draft: Arc<Dir>, started_at: Time) -> Bases {
         Bases { draft, started_at, saved: HashSet::new() }
     }
@@ -71,7 +67,6 @@ impl Bases {
         file.map(|file| FileContent::read(file, limits)).transpose()
     }
 
-    /// Reads the file of the workspace at `path`.
     pub(super) fn read(
         &self,
         path: &RelPath,
@@ -135,7 +130,6 @@ impl Bases {
         Ok(true)
     }
 
-    /// Returns where the bases are, for messages.
     pub(super) fn path(&self) -> PathBuf {
         self.draft.path().join(BASE)
     }

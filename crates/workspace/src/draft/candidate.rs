@@ -1,4 +1,4 @@
-//! Paths of a workspace that may differ from what the worker found.
+//! Paths of a workspace that may differ from the entries that the worker found.
 
 use super::manifest::CopiedEntry;
 use super::sparse;
@@ -7,7 +7,6 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, OpenFolder};
 use swarmletfs_record::write::Error as WriteError;
 
-/// An entry in an open directory.
 #[derive(Clone, Copy)]
 pub(super) struct LiveEntry<'a> {
     pub(super) folder: &'a OpenFolder,
@@ -15,39 +14,30 @@ pub(super) struct LiveEntry<'a> {
     pub(super) stat: EntryStat,
 }
 
-/// The entry that a path had before.
 #[derive(Clone, Copy)]
 pub(super) enum OldEntry<'a> {
     /// The entry of the workspace, which may have changed since the worker began.
     Live(LiveEntry<'a>),
-    /// The entry as it was copied.
     Copied(&'a CopiedEntry),
 }
 
-/// A path that may differ.
 pub(super) struct PossibleChange<'a> {
     pub(super) path: &'a RelPath,
     pub(super) old: Option<OldEntry<'a>>,
     pub(super) new: Option<LiveEntry<'a>>,
-    /// Why the change cannot be applied.
     pub(super) refused: Option<String>,
 }
 
 /// Receives the paths that may differ, each once.
 pub(super) trait Visitor {
-    /// Handles a path.
     fn visit(&mut self, candidate: PossibleChange<'_>) -> SearchResult<()>;
 }
 
-/// The result of a part of a search.
 pub(super) type SearchResult<T> = Result<T, SearchStop>;
 
-/// The reason why a search stopped.
 #[derive(Debug)]
 pub(super) enum SearchStop {
-    /// The deadline passed.
     Late,
-    /// A file of the store or of the workspace failed.
     Failed(WriteError),
 }
 
@@ -71,7 +61,6 @@ pub(super) fn is_gone(error: &Error) -> bool {
     )
 }
 
-/// Returns why an entry whose reading failed is refused.
 pub(super) fn unreadable(error: &Error) -> String {
     sparse::describe_limit(error).unwrap_or_else(|| format!("it cannot be read: {error}"))
 }

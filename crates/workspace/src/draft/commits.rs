@@ -8,14 +8,11 @@ use swarmletfs_base::store::OpenFolder;
 
 /// The log of HEAD in a repository. Each commit, checkout and reset extends it.
 const HEAD_LOG: [&str; 2] = ["logs", "HEAD"];
-/// The repository of a workspace.
 const GIT: &str = ".git";
-/// Directory of the linked worktrees in a repository.
 const WORKTREES: &str = "worktrees";
-/// Maximum number of linked worktrees that are looked at.
 const WORKTREES_MAX: usize = 1_000;
 
-/// Returns the note on commits that the worker made, if it made any that are not kept.
+/// Returns the note on commits that the worker made, if any of them is not kept.
 pub(super) fn note(draft: &Draft) -> Option<String> {
     let has_commits = in_linked_worktree(draft)
         || !draft.record().all_changes && in_workspace(draft).unwrap_or_default();
@@ -35,8 +32,8 @@ fn in_workspace(draft: &Draft) -> Option<bool> {
     Some(outside.as_ref().and_then(size).is_none_or(|outside| outside < in_view))
 }
 
-/// Returns true if the layer over the common directory of git has a log of HEAD: only what is
-/// changed lies there.
+/// Returns true if the layer over the common directory of git has a log of HEAD. Only changed files
+/// are in that layer.
 fn in_linked_worktree(draft: &Draft) -> bool {
     if draft.record().engine != Engine::Overlay {
         return false;
@@ -53,7 +50,6 @@ fn enter(folder: &OpenFolder, name: &str) -> Option<OpenFolder> {
     folder.enter(&Name::new(name).ok()?).ok()
 }
 
-/// Returns the size of the log of HEAD in a repository.
 fn log_size(repository: &OpenFolder) -> Option<u64> {
     let [folder, file] = HEAD_LOG;
     let stat = enter(repository, folder)?.stat(&Name::new(file).ok()?).ok()??;

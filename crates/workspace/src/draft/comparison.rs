@@ -22,25 +22,18 @@ use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 /// Time without a write after which a large file is stored while the worker runs. Otherwise a log
 /// that grows would be copied again and again.
 const SETTLED: Duration = Duration::from_secs(4);
-/// Reason for refusing devices, FIFOs and sockets.
 const SPECIAL: &str = "it is a device, FIFO or socket";
-/// Permission to read for the owner of a file.
 const OWNER_READ: u32 = 0o400;
 
-/// Compares paths of one draft.
 pub(super) struct PathComparison {
     bases: Bases,
-    /// True if the worker has ended.
     pub(super) is_final: bool,
 }
 
-/// The result for one path.
 pub(super) enum ComparedPath {
-    /// Nothing differs.
     Same,
-    /// Something differs.
     Changed(Box<ChangedFile>),
-    /// The path changes now, or the worker is in the way. The next search compares it.
+    /// The path is changing, or the worker is in the way. The next search compares it.
     Later,
 }
 
@@ -52,7 +45,6 @@ struct Side {
     target: Option<Vec<u8>>,
 }
 
-/// The file that a path had before.
 struct OldFile {
     content: Option<FileContent>,
     proof: Proof,
@@ -60,12 +52,9 @@ struct OldFile {
     id: Option<ContentHash>,
 }
 
-/// The directories of a search, and its bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
-    /// The worker's directory.
     pub(super) worker: &'a Dir,
-    /// The root of the workspace.
     pub(super) workspace: &'a OpenFolder,
     pub(super) limits: ReadLimits<'a>,
 }
@@ -92,7 +81,7 @@ impl Side {
         }
     }
 
-    /// Returns the target of a link; the inner `None` is one that is no text.
+    /// Returns the target of a link; the inner `None` is one that is not text.
     fn target_text(&self) -> Option<Option<&str>> {
         self.target.as_deref().map(|target| std::str::from_utf8(target).ok())
     }
@@ -109,7 +98,6 @@ impl Side {
 }
 
 impl PathComparison {
-    /// Returns a comparison with the bases of `draft`.
     pub(super) fn new(draft: &Draft) -> WriteResult<PathComparison> {
         let record = draft.record();
         let folder = draft.folder();
@@ -123,10 +111,6 @@ impl PathComparison {
     }
 
     /// Compares a path, and stores the contents if they differ.
-    ///
-    /// # Errors
-    ///
-    /// A content cannot be stored.
     pub(super) fn compare(
         &mut self,
         candidate: &PossibleChange<'_>,
@@ -149,7 +133,8 @@ impl PathComparison {
             && new.as_ref().is_some_and(|new| new.kind == EntryKind::File)
             && limits::refusal(candidate.path).is_none()
         {
-            // Another command replaced the file meanwhile, and saved what the worker had found.
+            // Another command replaced the file meanwhile, and saved the file that the worker had
+            // found.
             orphan = self.bases.saved(candidate.path, places.limits).ok().flatten();
             if orphan.is_some() {
                 let mode = new.as_ref().map_or(0o644, |new| new.mode);
@@ -299,7 +284,7 @@ impl PathComparison {
             (None, Some(id)) => content.id(limits).map(|new| new == *id),
             (None, None) => Ok(false),
         };
-        // The hash of a content whose permissions only differ.
+        // Equal contents with different permissions need a hash.
         let same = match is_same {
             Ok(true) if old.mode == new.mode => return Ok(ComparedPath::Same),
             Ok(true) => content.id(limits).map(Some),
@@ -345,7 +330,6 @@ impl PathComparison {
         }
     }
 
-    /// Returns the file before, or `None` if there was no file.
     fn old_file(
         &self,
         candidate: &PossibleChange<'_>,
@@ -382,7 +366,6 @@ impl PathComparison {
         }
     }
 
-    /// Returns the result for a change whose content before cannot be read.
     fn old_failed(&self, mut change: ChangedFile, error: &Error) -> ComparedPath {
         if is_gone(error) && !self.is_final {
             return ComparedPath::Later;
@@ -393,7 +376,6 @@ impl PathComparison {
         ComparedPath::Changed(Box::new(change))
     }
 
-    /// Reads the new content of a file.
     fn new_content(
         &self,
         candidate: &PossibleChange<'_>,
@@ -496,7 +478,6 @@ impl PathComparison {
         }
     }
 
-    /// Stores the new content.
     fn store_new(
         &self,
         path: &RelPath,
@@ -522,7 +503,6 @@ impl PathComparison {
     }
 }
 
-/// The result of reading a new content.
 enum NewContent {
     Content(FileContent),
     /// There is none, or it cannot be read.
@@ -568,7 +548,7 @@ fn changed(
     }
 }
 
-/// Refuses a change of which a content was not read because of the limits.
+/// Refuses a change if the limits prevented reading one of its contents.
 fn refuse_unread(change: &mut ChangedFile, error: &Error) {
     change.refused = Some(unreadable(error));
     change.base = Base::Unknown;
@@ -602,7 +582,6 @@ fn old_counts(old: &Side, file: Option<&OldFile>) -> LineCounts {
     }
 }
 
-/// Returns the counts of lines if everything is added.
 fn new_counts(new: &Side, content: Option<&FileContent>) -> LineCounts {
     match new.kind {
         EntryKind::File => count_lines(None, content),

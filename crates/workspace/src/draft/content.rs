@@ -12,18 +12,13 @@ use swarmletfs_record::write::{HashingReader, from_io};
 pub(super) const MEMORY_MAX: u64 = 16 << 20;
 /// Number of bytes at the beginning in which git searches for a NUL.
 const BINARY_SEARCH: usize = 8_000;
-/// Size of the buffers that compare large contents, in bytes.
 const BUFFER: usize = 256 << 10;
 
-/// The content of a file.
 pub(super) enum FileContent {
-    /// All of it.
     Small(Vec<u8>),
-    /// The open file.
     Large(OpenFile),
 }
 
-/// Size and hash of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ContentHash {
     pub(super) size: u64,
@@ -31,7 +26,7 @@ pub(super) struct ContentHash {
 }
 
 impl ContentHash {
-    /// Reads the whole of `file`, within no limits.
+    /// Reads the whole of `file`, without limits.
     pub(super) fn of(file: OpenFile) -> Result<ContentHash> {
         let mut reader = HashingReader::new(file);
         io::copy(&mut reader, &mut io::sink()).map_err(from_io)?;
@@ -59,7 +54,7 @@ impl FileContent {
     }
 
     /// Calls `work` with a reader of the content. Returns its result, and the size and the hash of
-    /// what it read.
+    /// the bytes that it read.
     pub(super) fn hashed<T>(
         &self,
         limits: ReadLimits<'_>,
@@ -71,13 +66,11 @@ impl FileContent {
         Ok((done, ContentHash { size, sha256 }))
     }
 
-    /// Returns the size and the hash.
     pub(super) fn id(&self, limits: ReadLimits<'_>) -> Result<ContentHash> {
         let read = |reader: &mut dyn Read| io::copy(reader, &mut io::sink()).map_err(from_io);
         self.hashed(limits, read).map(|(_, id)| id)
     }
 
-    /// Returns true if both are equal.
     pub(super) fn equals(&self, other: &FileContent, limits: ReadLimits<'_>) -> Result<bool> {
         match (self, other) {
             (FileContent::Small(one), FileContent::Small(other)) => return Ok(one == other),
@@ -121,7 +114,7 @@ impl FileContent {
     }
 }
 
-/// Counts the lines that differ between two contents; `None` if there is none.
+/// Counts the lines that differ between two contents. `None` stands for a missing content.
 pub(super) fn count_lines(old: Option<&FileContent>, new: Option<&FileContent>) -> LineCounts {
     LineCounts::between(old.map(FileContent::text), new.map(FileContent::text))
 }

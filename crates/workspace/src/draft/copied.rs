@@ -1,4 +1,4 @@
-//! Finds the paths that may differ between a copy of the workspace and what was copied.
+//! Finds the paths of a worker's copy that may differ from the entries that were copied.
 
 use std::path::Path;
 
@@ -16,13 +16,11 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, Kind, OpenFolder};
 use swarmletfs_record::write::During;
 
-/// A walk over the copy of a workspace.
 pub(super) struct CopyWalk<'a> {
     pub(super) workspace: &'a Path,
-    /// Paths that the worker could not see.
     pub(super) hidden: &'a [RelPath],
     pub(super) deadline: Deadline<'a>,
-    /// True if the worker has ended, so that permissions may be changed to read what it left.
+    /// True if the worker has ended, so that permissions may be changed to read its files.
     pub(super) may_change_modes: bool,
     pub(super) rules: IgnoreRules,
     /// Number of ignored paths that differ; an ignored directory counts once.
@@ -32,17 +30,13 @@ pub(super) struct CopyWalk<'a> {
 }
 
 impl CopyWalk<'_> {
-    /// Visits every path that may differ.
-    ///
-    /// # Errors
-    ///
-    /// The copy cannot be read, or the visitor failed.
     pub(super) fn run(&mut self, copy: &OpenFolder, lower: &OpenFolder) -> SearchResult<()> {
         let names = copy.list().during("read the copy of", self.workspace, b"")?;
         self.walk(&RelPath::root(), (copy, Some(lower)), &names)
     }
 
-    /// Visits what differs in a directory of the copy. The other one is that of the workspace.
+    /// Visits the differences in a directory of the copy. The other directory is its counterpart in
+    /// the workspace.
     fn walk(
         &mut self,
         path: &RelPath,
@@ -111,7 +105,7 @@ impl CopyWalk<'_> {
             }
         }
         let is_untouched = old.is_some_and(|old| self.manifest.is_untouched(old, &stat));
-        // What a directory that cannot be listed holds may differ.
+        // The entries of a directory that cannot be listed may differ.
         if !is_untouched || is_folder && opened.is_none() && path.depth() <= DEPTH_MAX {
             let new = Some(LiveEntry { folder, name, stat });
             let old = old.map(OldEntry::Copied);
@@ -124,8 +118,8 @@ impl CopyWalk<'_> {
         walked
     }
 
-    /// Visits the entry `path` as deleted, and all that it held. `parent` is its directory in the
-    /// workspace.
+    /// Visits the entry `path` as deleted, with everything that it held. `parent` is its directory
+    /// in the workspace.
     fn deleted(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
         self.must_have_time()?;
         let Some(old) = self.manifest.get(path) else { return Ok(()) };

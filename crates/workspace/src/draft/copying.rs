@@ -25,7 +25,6 @@ const MODE: u32 = 0o1777;
 /// Size of the buffer where the system cannot copy by itself, in bytes.
 const BUFFER: usize = 256 << 10;
 
-/// A copy in progress.
 pub(super) struct Copying<'a> {
     hidden: &'a [RelPath],
     mount: Option<u64>,
@@ -36,7 +35,7 @@ pub(super) struct Copying<'a> {
 impl Copying<'_> {
     /// Copies the directory `from` into the empty directory `to`, without the paths in `hidden`.
     /// Links are copied and not followed; files with several names become separate files. Returns
-    /// what was copied.
+    /// the copied entries.
     ///
     /// # Errors
     ///

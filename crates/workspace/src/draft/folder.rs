@@ -10,14 +10,12 @@ use swarmletfs_base::store::{Kind, is_temporary};
 use swarmletfs_record::write::{Dir, During, Error, Lock, Result, Store};
 use swarmletfs_trace::swarmlet::{DRAFTS, WORKERS};
 
-/// The record of a draft.
 const RECORD: &str = "draft.json";
 /// Maximum size of the record, in bytes. It may hold many hidden paths.
 const RECORD_MAX: u64 = 8 << 20;
 /// Deepest directory whose files are counted.
 const DEPTH_MAX: usize = 256;
 
-/// A draft of a worker.
 #[derive(Debug, Clone)]
 pub struct Draft {
     folder: Arc<Dir>,
@@ -85,11 +83,6 @@ impl Draft {
         Ok(Some(Draft { folder: Arc::new(folder), worker: id.clone(), record }))
     }
 
-    /// Lists the workers that have a draft.
-    ///
-    /// # Errors
-    ///
-    /// The drafts cannot be listed.
     pub fn list(store: &Store) -> Result<Vec<Name>> {
         let path = RelPath::constant(DRAFTS);
         let list = || match store.root().kind(&path)? {
@@ -100,60 +93,42 @@ impl Draft {
         Ok(names.into_iter().filter(|name| !is_temporary(name)).collect())
     }
 
-    /// Returns the id of the worker.
     pub fn worker(&self) -> &Name {
         &self.worker
     }
 
-    /// Returns the record.
     pub fn record(&self) -> &DraftRecord {
         &self.record
     }
 
-    /// Returns the directory.
     pub fn folder(&self) -> &Dir {
         &self.folder
     }
 
-    /// Returns the size of all files of the draft, in bytes. What cannot be read does not count.
+    /// Returns the size of all files of the draft, in bytes. Unreadable files do not count.
     pub fn bytes(&self) -> u64 {
         bytes_in(&self.folder, DEPTH_MAX)
     }
 
-    /// Returns the directory, to be kept apart from the draft.
     pub(super) fn shared_folder(&self) -> Arc<Dir> {
         Arc::clone(&self.folder)
     }
 
-    /// Returns the absolute path of the entry `name` of the draft.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Takes the lock that is held while the worker runs. Returns `None` if it runs.
-    ///
-    /// # Errors
-    ///
-    /// The draft cannot be read.
     pub fn try_lock(&self) -> Result<Option<Lock>> {
         self.folder.try_lock().during("lock", self.folder.path(), b"")
     }
 
-    /// Changes the record.
-    ///
-    /// # Errors
-    ///
-    /// The draft cannot be written.
     pub fn update(&mut self, change: impl FnOnce(&mut DraftRecord)) -> Result<()> {
         change(&mut self.record);
         self.save()
     }
 
     /// Removes the draft with its record, as if it had never been made.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses to remove a file.
     pub fn remove_whole(&self, store: &Store) -> Result<()> {
         let remove = || store.root().enter(&RelPath::constant(DRAFTS))?.remove_all(&self.worker);
         remove().during("remove", self.folder.path(), b"")

@@ -1,4 +1,4 @@
-//! Paths that git would not see: those that `.gitignore` ignores, and the folders of git.
+//! Paths that git would not see: paths that `.gitignore` ignores, and the folders of git.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,16 +11,14 @@ use memchr::memchr_iter;
 use super::tracked::TrackedPaths;
 use swarmletfs_base::name::RelPath;
 
-/// Name of the files with rules.
 pub(super) const RULES_FILE: &str = ".gitignore";
-/// Name of a folder or file of git.
 const GIT: &[u8] = b".git";
 
 /// Maximum number of lines with rules that one search parses.
 const LINES_MAX: usize = 200_000;
 
-/// The rules that hold in a directory of the workspace: those of its own file and of the
-/// directories above it.
+/// The rules that hold in a directory of the workspace, from its own file and from the directories
+/// above it.
 #[derive(Default)]
 pub(super) struct IgnoreRules {
     /// The outermost first.
@@ -33,7 +31,6 @@ pub(super) struct IgnoreRules {
     lines: usize,
 }
 
-/// The rules of one file.
 struct FolderRules {
     origin: RulesFolder,
     rules: Gitignore,
@@ -41,8 +38,8 @@ struct FolderRules {
     version: Option<RulesVersion>,
 }
 
-/// A version of the workspace. What the rules of either one ignore is ignored: a worker that
-/// removes rules has not changed what they ignored.
+/// A version of the workspace. The rules of both versions apply: a worker that removes rules has
+/// not changed the files that they ignored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RulesVersion {
     /// The workspace without the worker's changes.
@@ -51,9 +48,7 @@ enum RulesVersion {
     View,
 }
 
-/// The directory of a file with rules.
 enum RulesFolder {
-    /// A directory in the workspace.
     Inside(RelPath),
     /// A directory above the workspace, and the workspace's path from there.
     Above(PathBuf),
@@ -75,13 +70,12 @@ impl IgnoreRules {
         !self.takes_all
     }
 
-    /// Adds the rules of a file in the directory `folder` of the workspace.
     pub(super) fn push(&mut self, folder: &RelPath, content: &[u8]) {
         self.push_version(folder, content, None);
     }
 
-    /// Adds the rules of a directory of the workspace: those of the file as the worker sees it, and
-    /// of the one without its changes.
+    /// Adds the rules of a directory of the workspace, from the file as the worker sees it and from
+    /// the one without its changes.
     pub(super) fn push_versions(
         &mut self,
         folder: &RelPath,
@@ -113,7 +107,7 @@ impl IgnoreRules {
         self.levels.push(FolderRules { origin, rules, version: None });
     }
 
-    /// Parses the rules of a file, unless those before it were too many. Then the file has none.
+    /// Parses the rules of a file. Returns no rules if the files before it had too many.
     fn parse(&mut self, content: &[u8]) -> Gitignore {
         self.lines = self.lines.saturating_add(memchr_iter(b'\n', content).count());
         if self.is_incomplete() { Gitignore::empty() } else { parse(content) }
@@ -124,7 +118,6 @@ impl IgnoreRules {
         self.lines > LINES_MAX
     }
 
-    /// Returns the number of files whose rules hold.
     pub(super) fn len(&self) -> usize {
         self.levels.len()
     }
@@ -174,7 +167,6 @@ impl IgnoreRules {
 }
 
 impl RulesFolder {
-    /// Returns `path` from the directory of the rules.
     fn relative(&self, path: &RelPath) -> Option<PathBuf> {
         let path = Path::new(path.as_os_str());
         match self {

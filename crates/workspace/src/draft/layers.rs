@@ -14,40 +14,31 @@ use swarmletfs_base::store::OpenFolder;
 use swarmletfs_record::write::{During, Result as WriteResult};
 use swarmletfs_trace::swarmlet::BASE;
 
-/// The upper layer of the overlay: what the worker wrote.
+/// The upper layer of the overlay, with the files that the worker wrote.
 const UPPER: &str = "upper";
-/// The working directory of the overlay.
 const WORK: &str = "work";
 /// The upper layer over the common directory of git, if the workspace is a linked worktree.
 const GIT_UPPER: &str = "git-upper";
-/// The working directory of that layer.
 const GIT_WORK: &str = "git-work";
-/// The copy of the workspace.
 const COPY: &str = "copy";
-/// All layers, what describes them, and the contents that a search for changes needs.
+/// All layers, with their description and the contents that a search for changes needs.
 const LAYERS: [&str; 7] = [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY, manifest::FILE, BASE];
 /// The file with the id of the boot at which the worker started.
 const BOOT: &str = "boot_id";
 /// Directory and name of the file in which the kernel states that id.
 const KERNEL_BOOT: (&str, &str) = ("/proc/sys/kernel/random", "boot_id");
-/// Maximum size of the id, in bytes.
 const BOOT_MAX: u64 = 256;
 
-/// The directories of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerPaths {
-    /// Absolute path of the upper layer.
     pub upper: PathBuf,
-    /// Absolute path of the working directory.
     pub work: PathBuf,
 }
 
 /// A part without which nobody can search for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingPart {
-    /// The layers: the worker has not begun, or they were removed.
     Layers,
-    /// The workspace.
     Workspace,
 }
 
@@ -94,14 +85,12 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns the paths that the worker cannot see.
     pub(super) fn hidden_paths(&self) -> Vec<RelPath> {
         let hidden = self.record().hidden();
         let hidden = hidden.iter().map(|path| RelPath::parse(path.as_os_str().as_encoded_bytes()));
         hidden.flatten().filter(|path| !path.is_root()).collect()
     }
 
-    /// Returns the directories of the overlay over the workspace.
     pub fn overlay_dirs(&self) -> LayerPaths {
         LayerPaths { upper: self.path(UPPER), work: self.path(WORK) }
     }
@@ -112,12 +101,10 @@ impl Draft {
         LayerPaths { upper: self.path(GIT_UPPER), work: self.path(GIT_WORK) }
     }
 
-    /// Returns the directory of the copy of the workspace.
     pub fn copy_dir(&self) -> PathBuf {
         self.path(COPY)
     }
 
-    /// Returns the directory that the worker changes.
     pub(super) fn layer(&self) -> PathBuf {
         match self.record().engine {
             Engine::Overlay => self.path(UPPER),
@@ -142,10 +129,6 @@ impl Draft {
 
     /// Removes the layers and the bases. Call it after [`super::ChangeSearch::finish`], when
     /// nothing runs in them: `apply` and `undo` need only the worker's directory.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses to remove a file.
     pub fn remove_layers(&self) -> WriteResult<()> {
         self.remove(&LAYERS)
     }
@@ -188,7 +171,7 @@ impl Draft {
         if stat.is_some() { upper.create_whiteout(&name) } else { Ok(()) }
     }
 
-    /// Returns what a person must know about the draft.
+    /// Returns facts about the draft that a person must know.
     pub(super) fn notes(&self, copy: Option<CopyFacts>) -> Vec<String> {
         let mut notes = Vec::new();
         let facts = copy.unwrap_or_default();

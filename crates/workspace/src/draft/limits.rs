@@ -3,11 +3,8 @@
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::is_temporary;
 
-/// Maximum number of names in a path.
 pub(super) const DEPTH_MAX: usize = 60;
-/// Reason for refusing what is at a hidden path.
 pub(super) const HIDDEN: &str = "the worker could not see what is there";
-/// Reason for refusing what is on another mount than the workspace.
 pub(super) const FOREIGN: &str = "it is on another file system than the workspace";
 /// Maximum length of a path, in bytes. With the directory in front, the system accepts it.
 const LENGTH_MAX: usize = 4_000;

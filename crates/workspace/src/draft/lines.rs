@@ -2,7 +2,6 @@
 
 use swarmletfs_base::text::unified;
 
-/// Numbers of added and removed lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct LineCounts {
     pub(super) added: u64,

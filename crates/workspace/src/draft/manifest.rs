@@ -10,40 +10,31 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, Kind, Time};
 use swarmletfs_record::write::Dir;
 
-/// The file with the manifest.
 pub(super) const FILE: &str = "manifest";
-/// Maximum size of that file, in bytes.
 const SIZE_MAX: u64 = 4 << 30;
 
-/// The entries of a copied workspace.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     entries: BTreeMap<RelPath, CopiedEntry>,
-    /// The names in each directory.
     children: BTreeMap<RelPath, Vec<Name>>,
     facts: CopyFacts,
 }
 
-/// Facts about a copy as a whole.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CopyFacts {
     /// Time at which everything was copied.
     pub(super) copied_at: Time,
     /// Number of devices, FIFOs and sockets that were left out.
     pub(super) special: u64,
-    /// Number of entries that could not be read.
     pub(super) unreadable: u64,
 }
 
-/// An entry as it was copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CopiedEntry {
     pub(super) kind: EntryKind,
     pub(super) mode: u32,
     pub(super) size: u64,
-    /// SHA-256 of a file, as hexadecimal digits.
     pub(super) sha256: String,
-    /// Target of a link.
     pub(super) target: Vec<u8>,
     /// Time of the last write of the copy.
     pub(super) mtime: Time,
@@ -53,11 +44,9 @@ pub(super) struct CopiedEntry {
     pub(super) is_foreign: bool,
 }
 
-/// The file: paths and their entries.
 type SavedManifest<'a> = (CopyFacts, Vec<(&'a [u8], CopiedEntry)>);
 
 impl Manifest {
-    /// Adds an entry.
     pub(super) fn insert(&mut self, path: &RelPath, entry: CopiedEntry) {
         if let Some(name) = path.file_name() {
             self.children.entry(path.parent()).or_default().push(name);
@@ -65,22 +54,18 @@ impl Manifest {
         self.entries.insert(path.clone(), entry);
     }
 
-    /// Sets the facts about the copy.
     pub(super) fn set_facts(&mut self, facts: CopyFacts) {
         self.facts = facts;
     }
 
-    /// Returns the entry of `path`.
     pub(super) fn get(&self, path: &RelPath) -> Option<&CopiedEntry> {
         self.entries.get(path)
     }
 
-    /// Returns the names in the directory `path`.
     pub(super) fn children(&self, path: &RelPath) -> &[Name] {
         self.children.get(path).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the facts about the copy.
     pub(super) fn facts(&self) -> CopyFacts {
         self.facts
     }
@@ -100,7 +85,6 @@ impl Manifest {
             && now.ctime < self.facts.copied_at
     }
 
-    /// Writes the manifest into the directory of a draft.
     pub(super) fn save(&self, draft: &Dir) -> Result<()> {
         let entries = self.entries.iter().map(|(path, entry)| (path.as_bytes(), entry.clone()));
         let stored: SavedManifest<'_> = (self.facts, entries.collect());
@@ -109,7 +93,6 @@ impl Manifest {
         draft.write_temporary(&mut bytes.as_slice())?.replace(draft, &Name::new(FILE)?)
     }
 
-    /// Reads the manifest in the directory of a draft.
     pub(super) fn load(draft: &Dir) -> Result<Manifest> {
         let bytes = draft.read(&Name::new(FILE)?, SIZE_MAX)?.ok_or(Error::NotFound)?;
         let invalid = |_| Error::Io(rustix::io::Errno::INVAL);

@@ -8,7 +8,6 @@ use swarmletfs_record::write::set_mode;
 /// Permissions that the owner of a directory needs to read all that it holds.
 const READABLE: u32 = 0o500;
 
-/// A directory that was opened to read all that it holds.
 pub(super) struct OpenedFolder {
     pub(super) folder: OpenFolder,
     pub(super) names: Vec<Name>,

@@ -1,7 +1,7 @@
 //! Finds the paths that may differ between the upper layer of an overlay and the workspace below.
 //!
-//! The upper layer holds what the worker wrote: a deleted name is the device 0:0, a directory that
-//! replaced one has the attribute "opaque", and everything in an opaque directory hides what is
+//! The upper layer holds the worker's writes: a deleted name is the device 0:0, a directory that
+//! replaced one has the attribute "opaque", and everything in an opaque directory hides the entries
 //! below. The workspace is live: others may change it at any time.
 
 use std::path::Path;
@@ -18,16 +18,14 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, OpenFolder};
 use swarmletfs_record::write::During;
 
-/// Mark of a directory that hides what is below.
+/// Mark of a directory that hides the directory below.
 const OPAQUE: &str = "user.overlay.opaque";
 
-/// A walk over the upper layer.
 pub(super) struct OverlayWalk<'a> {
     pub(super) workspace: &'a Path,
-    /// Paths that the worker could not see.
     pub(super) hidden: &'a [RelPath],
     pub(super) deadline: Deadline<'a>,
-    /// True if the worker has ended, so that permissions may be changed to read what it left.
+    /// True if the worker has ended, so that permissions may be changed to read its files.
     pub(super) may_change_modes: bool,
     pub(super) rules: IgnoreRules,
     /// Number of ignored paths; an ignored directory counts once.
@@ -35,7 +33,6 @@ pub(super) struct OverlayWalk<'a> {
     pub(super) visitor: &'a mut dyn Visitor,
 }
 
-/// A directory of the upper layer, and the one below it.
 struct MergedFolder<'a> {
     path: RelPath,
     upper: &'a OpenFolder,
@@ -45,11 +42,6 @@ struct MergedFolder<'a> {
 }
 
 impl OverlayWalk<'_> {
-    /// Visits every path that may differ between `upper` and `lower`.
-    ///
-    /// # Errors
-    ///
-    /// The upper layer cannot be read, or the visitor failed.
     pub(super) fn run(&mut self, upper: &OpenFolder, lower: &OpenFolder) -> SearchResult<()> {
         let path = RelPath::root();
         let names = &upper.list().during("read the changes of", self.workspace, b"")?;
@@ -125,7 +117,7 @@ impl OverlayWalk<'_> {
         walked
     }
 
-    /// Visits the entry `name` of the workspace as deleted, and all that it holds.
+    /// Visits the entry `name` of the workspace as deleted, with everything in it.
     fn deleted(&mut self, parent: &RelPath, lower: &OpenFolder, name: &Name) -> SearchResult<()> {
         self.must_have_time()?;
         let path = parent.join(name);
@@ -145,7 +137,7 @@ impl OverlayWalk<'_> {
         self.visitor.visit(PossibleChange { path: &path, old, new: None, refused: None })
     }
 
-    /// Visits all that the directory `name` of the workspace holds as deleted.
+    /// Visits everything in the directory `name` of the workspace as deleted.
     fn deleted_beneath(
         &mut self,
         path: &RelPath,
@@ -155,7 +147,7 @@ impl OverlayWalk<'_> {
         if path.depth() > DEPTH_MAX {
             return Ok(());
         }
-        // What cannot be listed stays, so that the directory cannot be removed.
+        // A directory that cannot be listed keeps its entries, so it cannot be removed.
         let Ok(folder) = lower.enter(name) else { return Ok(()) };
         let Ok(names) = folder.list() else { return Ok(()) };
         let rules = self.rules.len();

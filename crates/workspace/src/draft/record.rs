@@ -1,4 +1,4 @@
-//! draft.json: the workspace of a draft, and how far its worker has come.
+//! draft.json: the workspace of a draft, and the progress of its worker.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,7 +13,6 @@ use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{decode, encode};
 use swarmletfs_record::write::{Dir, Durability, EntryIdentity};
 
-/// The version of draft.json.
 const VERSION: u32 = 1;
 
 /// The content of draft.json. Workers cannot write it, so it can be trusted.
@@ -22,9 +21,8 @@ pub struct DraftRecord {
     version: u32,
     /// Absolute path of the workspace, percent-encoded.
     workspace: String,
-    /// The way in which the view was made.
     pub engine: Engine,
-    /// Time before which everything that the view shows was there.
+    /// Time before which every entry of the view existed.
     pub started_at: Timestamp,
     /// True if ignored paths count as changes.
     #[serde(default)]
@@ -39,37 +37,30 @@ pub struct DraftRecord {
     /// The directory that was the workspace when the worker began.
     #[serde(default)]
     workspace_entry: Option<EntryIdentity>,
-    /// Permissions of the worker's directory when the worker began.
     #[serde(default)]
     pub(super) folder_mode: Option<u32>,
-    /// Progress of the worker.
     pub state: DraftState,
 }
 
-/// The way in which the view of a workspace is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
     /// An overlay of the kernel: nothing is copied at the start.
     Overlay,
-    /// A copy of all files.
     Copy,
 }
 
-/// Progress of the worker of a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DraftState {
     /// The worker runs, or its end is not recorded.
     Running,
-    /// The worker has ended, and its changes are recorded.
     Ended,
     /// The changes were discarded. They cannot be applied any more.
     Discarded,
 }
 
 impl Engine {
-    /// Returns the word in changes.json.
     pub fn as_str(self) -> &'static str {
         match self {
             Engine::Overlay => "overlay",
@@ -78,7 +69,7 @@ impl Engine {
     }
 }
 
-/// Longest time between two stamps of the kernel's clock, in milliseconds.
+/// Longest wait for a tick of the kernel's clock, in milliseconds.
 const TICK_MS: usize = 50;
 
 /// Returns the time of the clock that the kernel stamps files with. A file whose ctime is earlier
@@ -127,7 +118,6 @@ impl DraftRecord {
         self.version == VERSION
     }
 
-    /// Returns the absolute path of the workspace.
     pub fn workspace(&self) -> PathBuf {
         PathBuf::from(std::ffi::OsString::from_vec(decode(&self.workspace)))
     }
@@ -135,27 +125,21 @@ impl DraftRecord {
     /// Notes which directory the workspace is now. Another one may get its path later.
     pub(super) fn identify_workspace(&mut self) {
         let workspace = Dir::open(&self.workspace(), Durability::None);
-        // What cannot be opened has no changes that could be applied.
+        // A workspace that cannot be opened gets no changes applied.
         self.workspace_entry = workspace.and_then(|workspace| workspace.identity()).ok();
     }
 
     /// Returns true if `folder` is the workspace with which the worker began.
-    ///
-    /// # Errors
-    ///
-    /// The attributes of the folder cannot be read.
     pub fn is_workspace(&self, folder: &Dir) -> Result<bool> {
         let Some(entry) = self.workspace_entry else { return Ok(true) };
         Ok(folder.identity()? == entry)
     }
 
-    /// Returns the paths that the worker could not see, relative to the workspace.
     pub fn hidden(&self) -> Vec<PathBuf> {
         let paths = self.hidden.iter().map(|path| decode(path));
         paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect()
     }
 
-    /// Adds a path that the worker cannot see, relative to the workspace.
     pub fn hide(&mut self, path: &OsStr) {
         self.hidden.push(encode(path.as_bytes()));
     }

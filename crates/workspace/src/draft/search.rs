@@ -1,4 +1,4 @@
-//! The search for what a worker changed, while it runs and after its end.
+//! The search for a worker's changes, while it runs and after its end.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ use swarmletfs_base::store::{EntryStat, OpenFolder};
 use swarmletfs_record::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
 use swarmletfs_trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
 
-/// Time in which the search after a worker's end reads contents. What is left is refused.
+/// Time in which the search after a worker's end reads contents. Changes with unread contents are
+/// refused.
 const CONTENT_TIME: Duration = Duration::from_secs(300);
 
 /// Searches for the changes of a workspace, and records them in the worker's directory.
@@ -37,32 +38,25 @@ pub struct ChangeSearch {
     workspace: PathBuf,
     hidden: Vec<RelPath>,
     comparison: Option<PathComparison>,
-    /// The entries that were copied, with that engine.
+    /// The copied entries, if the engine copies the workspace.
     manifest: Option<Manifest>,
     known: BTreeMap<RelPath, Known>,
-    /// Number of the current search.
     generation: u64,
     /// The last changes.json, without its time.
     written: Option<WorkspaceChanges>,
     report: SearchReport,
     /// Facts about the worker's directory that a person must know.
     directory_notes: Vec<String>,
-    /// Notes on the end of the worker.
     notes: Vec<String>,
-    /// The end of its command.
     command: Option<CommandExit>,
-    /// Time in which the last search reads contents.
     content_time: Duration,
 }
 
-/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchReport {
     /// Number of changed files; folders do not count.
     pub files: u64,
-    /// Number of added lines.
     pub added: u64,
-    /// Number of removed lines.
     pub removed: u64,
     /// Number of changed paths that can never be applied.
     pub refused: u64,
@@ -70,13 +64,11 @@ pub struct SearchReport {
     pub needs_layers: bool,
     /// Number of changed paths that git ignores; an ignored directory counts once.
     pub ignored: u64,
-    /// Facts that a person must know.
     pub notes: Vec<String>,
-    /// True if the search came to its end. Otherwise this is what an earlier one found.
+    /// True if the search was completed. Otherwise the report is the one of an earlier search.
     pub is_complete: bool,
 }
 
-/// The result of an earlier search for one path.
 struct Known {
     /// The entries before and after, as they were compared.
     compared: (Option<EntryStat>, Option<EntryStat>),
@@ -85,7 +77,6 @@ struct Known {
 }
 
 impl ChangeSearch {
-    /// Returns a search for what `worker` changed in its draft.
     pub fn new(draft: &Draft, worker: &Worker) -> ChangeSearch {
         ChangeSearch {
             draft: draft.clone(),
@@ -110,18 +101,17 @@ impl ChangeSearch {
         self.command = Some(end);
     }
 
-    /// Adds a note to the changes that are recorded next.
     pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// Searches while the worker runs, until `deadline` passes, and records what is new. Files that
+    /// Searches while the worker runs, until `deadline` passes, and records new changes. Files that
     /// change meanwhile are left to the next search.
     ///
     /// # Errors
     ///
-    /// The draft or the workspace cannot be read, or the draft cannot be written. What the worker
-    /// does in its own directory is no error.
+    /// The draft or the workspace cannot be read, or the draft cannot be written. Nothing that the
+    /// worker does in its own directory is an error.
     pub fn update(&mut self, deadline: Deadline<'_>) -> Result<SearchReport> {
         self.report.is_complete = false;
         match self.search(deadline, false) {
@@ -171,12 +161,12 @@ impl ChangeSearch {
         Ok(self.report.clone())
     }
 
-    /// Removes what earlier searches, or the worker, wrote into its directory.
+    /// Removes the files that earlier searches, or the worker, wrote into its directory.
     fn clear(&mut self) -> Result<()> {
         self.known.clear();
         let folder = self.worker.folder();
         let clear = || {
-            // The worker may have let others write here, who would put an application to take back.
+            // The worker may have let others write here, who could plant an application to undo.
             if let Some(mode) = self.draft.record().folder_mode {
                 folder.set_own_mode(mode)?;
             }
@@ -185,7 +175,7 @@ impl ChangeSearch {
             for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
                 folder.remove_all(&Name::new(name)?)?;
             }
-            // What stands in the way of the record would keep the worker from ever being ended.
+            // Anything in the way of the record would prevent the end of the worker.
             for name in [METADATA, METRICS, RESULT] {
                 let name = Name::new(name)?;
                 folder.make_file_accessible(&name)?;
@@ -193,7 +183,7 @@ impl ChangeSearch {
                     folder.remove_all(&name)?;
                 }
             }
-            // Other users can run what is here, with the rights of the worker's user.
+            // Otherwise other users could run files here with the rights of the worker's user.
             folder.clear_set_id()
         };
         self.directory_notes = describe(&clear().during("clear", folder.path(), b"")?);
@@ -209,7 +199,6 @@ impl ChangeSearch {
         }
     }
 
-    /// Returns all changes.
     fn search(&mut self, deadline: Deadline<'_>, is_final: bool) -> SearchResult<WorkspaceChanges> {
         let mut comparison = match self.comparison.take() {
             Some(comparison) => comparison,
@@ -217,8 +206,8 @@ impl ChangeSearch {
         };
         comparison.is_final = is_final;
         let folder = self.folder_without_sync()?;
-        // What the worker left may be more than can be read in any time, such as many names of one
-        // file. Without a deadline of the search, its contents have one.
+        // The worker may have left more than can be read in any time, such as many names of one
+        // file. If the search has no deadline, reading the contents has one.
         let end = Instant::now() + self.content_time;
         let holes = Cell::new(HOLES_MAX);
         let content_deadline = if is_final { Deadline::new(&end) } else { deadline };
@@ -315,7 +304,6 @@ impl ChangeSearch {
         folder.without_sync().during("open", folder.path(), b"")
     }
 
-    /// Writes changes.json.
     fn write(&self, changes: &WorkspaceChanges, folder: &Dir) -> Result<()> {
         let json = serde_json::to_vec_pretty(changes)
             .map_err(|_| PathError::Io(rustix::io::Errno::INVAL))
@@ -330,7 +318,7 @@ impl ChangeSearch {
     }
 }
 
-/// Compares the paths of one search with what is known of them.
+/// Compares the paths of one search with the results of earlier ones.
 struct Examiner<'a> {
     comparison: &'a mut PathComparison,
     known: &'a mut BTreeMap<RelPath, Known>,
@@ -357,7 +345,7 @@ impl Visitor for Examiner<'_> {
             ComparedPath::Same => None,
             ComparedPath::Changed(change) => Some(*change),
             ComparedPath::Later => {
-                // What an earlier search found still holds.
+                // The result of an earlier search still holds.
                 if let Some(known) = self.known.get_mut(path) {
                     known.generation = generation;
                 }
@@ -372,7 +360,6 @@ impl Visitor for Examiner<'_> {
     }
 }
 
-/// Contents of a path in the worker's directory.
 #[derive(Clone, Copy)]
 struct StoredParts {
     has_new: bool,
@@ -409,7 +396,7 @@ fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredParts) {
     }
 }
 
-/// Returns what a person must know about setuid and setgid bits in the worker's directory.
+/// Returns notes for a person about setuid and setgid bits in the worker's directory.
 fn describe(report: &SetIdReport) -> Vec<String> {
     let mut notes = Vec::new();
     for (paths, what) in [
@@ -779,7 +766,7 @@ mod tests {
         assert_eq!(lines(&bed.finish().0), expected);
         assert_eq!(fs::read_to_string(bed.stored("base/early")).unwrap(), "old\n");
         assert!(!bed.stored("base/late").exists());
-        // What another worker's apply saved counts, even if the file is gone.
+        // A content that another worker's apply saved counts, even if the file is gone.
         fs::write(bed.draft.path("base/late"), "old\n").unwrap();
         fs::remove_file(w.join("late")).unwrap();
         let (changes, _) = bed.finish();
@@ -836,7 +823,7 @@ mod tests {
         }
     }
 
-    /// A worker that removes or changes rules does not put what they ignore into its draft.
+    /// A worker that removes or changes rules does not put the ignored files into its draft.
     #[test]
     fn what_the_rules_at_the_start_ignore_stays_ignored() {
         let fill = |w: &Path| {

@@ -22,7 +22,6 @@ const HOLES: Errno = Errno::FBIG;
 /// Maximum size of all holes that one search reads, in bytes.
 pub(super) const HOLES_MAX: u64 = 1 << 30;
 
-/// Bounds of what one search reads.
 #[derive(Clone, Copy)]
 pub(super) struct ReadLimits<'a> {
     pub(super) deadline: Deadline<'a>,
@@ -31,11 +30,11 @@ pub(super) struct ReadLimits<'a> {
 }
 
 impl ReadLimits<'_> {
-    /// Takes the holes of `file` from those that may be read.
+    /// Subtracts the holes of `file` from the holes that may still be read.
     ///
     /// # Errors
     ///
-    /// They are too large, or the deadline has passed.
+    /// The holes are too large, or the deadline has passed.
     pub(super) fn admit(self, file: &OpenFile) -> Result<()> {
         let left = self.holes.get();
         let (mut at, mut holes) = (0, 0);

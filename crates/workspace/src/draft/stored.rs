@@ -7,8 +7,8 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, OpenFile};
 use swarmletfs_record::write::Dir;
 
-/// Writes the file `path` beneath `root`. Whatever else has its name or that of a parent goes away;
-/// a worker may have put it there.
+/// Writes the file `path` beneath `root`. Removes any other entry that has its name or the name of
+/// a parent, since a worker may have put it there.
 pub(super) fn put(root: &Dir, path: &RelPath, content: &mut dyn Read) -> Result<()> {
     let name = path.file_name().ok_or(Error::InvalidName)?;
     let parent = path.parent().names().try_fold(None, |parent: Option<Dir>, name| {
@@ -22,7 +22,7 @@ pub(super) fn put(root: &Dir, path: &RelPath, content: &mut dyn Read) -> Result<
     temporary.replace(parent, &name)
 }
 
-/// Opens the directory `name`, and makes it in place of whatever else has the name.
+/// Opens the directory `name`. Creates it in place of any other entry with this name.
 pub(super) fn enter_or_replace(parent: &Dir, name: &Name) -> Result<Dir> {
     let kind = parent.kind(&RelPath::from(name.clone()))?;
     if kind.is_some_and(|kind| kind != Kind::Folder) {
@@ -31,7 +31,6 @@ pub(super) fn enter_or_replace(parent: &Dir, name: &Name) -> Result<Dir> {
     parent.enter_or_create(name)
 }
 
-/// Opens the file `path` beneath `root`, or returns `None` if there is none.
 pub(super) fn open(root: &Dir, path: &RelPath) -> Result<Option<OpenFile>> {
     let name = path.file_name().ok_or(Error::InvalidName)?;
     match root.enter(&path.parent()) {
@@ -41,7 +40,6 @@ pub(super) fn open(root: &Dir, path: &RelPath) -> Result<Option<OpenFile>> {
     }
 }
 
-/// Removes the file `path` beneath `root`, if it is there.
 pub(super) fn remove(root: &Dir, path: &RelPath) -> Result<()> {
     let name = path.file_name().ok_or(Error::InvalidName)?;
     match root.enter(&path.parent()) {

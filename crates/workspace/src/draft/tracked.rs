@@ -20,19 +20,17 @@ pub(super) struct TrackedPaths {
 }
 
 impl TrackedPaths {
-    /// Returns the paths in `index`, which may be anything.
+    /// Returns the paths in `index`, which may hold any bytes.
     pub(super) fn new(index: Vec<u8>) -> TrackedPaths {
         TrackedPaths { index, paths: OnceCell::new() }
     }
 
-    /// Returns true if git tracks the file `path`.
     pub(super) fn has(&self, path: &RelPath) -> bool {
         self.paths().binary_search(path).is_ok()
     }
 
-    /// Returns true if git tracks a file in the directory `path`.
     pub(super) fn has_beneath(&self, path: &RelPath) -> bool {
-        // Names that continue the directory's, such as `a.b`, come before what is in `a`.
+        // Names that continue the directory's, such as `a.b`, come before the entries in `a`.
         let begin = [path.as_bytes(), b"/"].concat();
         let at = self.paths().partition_point(|tracked| tracked.as_bytes() < begin.as_slice());
         self.paths().get(at).is_some_and(|tracked| tracked.is_within(path))

@@ -11,14 +11,11 @@ use swarmletfs_base::store::{Kind, OpenFolder};
 
 /// Maximum size of a file with rules, in bytes. A larger one is not read.
 const RULES_MAX: u64 = 1 << 20;
-/// Maximum size of the index of git, in bytes.
 const INDEX_MAX: u64 = 256 << 20;
-/// The folder of git, and its list of the tracked paths.
 const INDEX: [&str; 2] = [".git", "index"];
 /// The rules of a repository that it does not share.
 const EXCLUDE: [&str; 3] = [".git", "info", "exclude"];
 
-/// Returns the content of the file `name` with rules, if there is one that can be read.
 pub(super) fn read(folder: &OpenFolder, name: &str) -> Option<Vec<u8>> {
     read_up_to(folder, name, RULES_MAX)
 }
@@ -69,7 +66,7 @@ impl Draft {
             }
             at = at.join(&name);
             let stat = folder.as_ref().and_then(|folder| folder.stat(&name).ok().flatten());
-            // What only the worker has may be either.
+            // A path that only the worker has may be either.
             let kinds = match stat {
                 Some(stat) if stat.kind != Kind::Folder => &[false][..],
                 Some(_) => &[true],

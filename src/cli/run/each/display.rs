@@ -12,13 +12,10 @@ use super::table::Row;
 use crate::cli::run::report::RunEvent;
 use crate::cli::terminal::{escape_controls, print_message};
 
-/// Interval at which the times of the live lines change.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The line of a worker that runs.
 const TEMPLATE: &str = "{spinner} {elapsed:>4} {prefix}  {wide_msg}";
 
-/// Shows the workers.
 pub(super) struct Display {
     quiet: bool,
     /// The live lines; `None` without a terminal.
@@ -40,7 +37,6 @@ impl Display {
         Display { quiet, live: is_live.then(MultiProgress::new), state: Mutex::default() }
     }
 
-    /// Shows an event of the worker of `row`.
     pub(super) fn show(&self, index: usize, row: &Row, event: &RunEvent) {
         let mut state = self.state.lock();
         match event {
@@ -66,7 +62,6 @@ impl Display {
         }
     }
 
-    /// Shows the end of the process that runs the worker of `row`.
     pub(super) fn end(&self, index: usize, row: &Row) {
         if let Some(bar) = self.state.lock().bars.remove(&index) {
             bar.finish_and_clear();

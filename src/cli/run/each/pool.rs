@@ -20,28 +20,22 @@ use super::display::Display;
 use super::table::Row;
 use crate::cli::run::report::RunEvent;
 
-/// The file that a process runs.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Time from SIGTERM to SIGKILL after a signal to end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Longest wait for an event.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
-/// An event of the pool.
 enum PoolEvent {
-    /// A worker reports something.
     Worker(usize, RunEvent),
     /// The process of a worker has ended, or could not be started.
     Over(usize, io::Result<()>),
     /// A thread finds nothing more to run.
     Idle,
-    /// This process received a signal to end.
     Signal,
 }
 
-/// The processes that run.
 #[derive(Default)]
 struct Processes {
     /// True if no more are started.
@@ -50,7 +44,6 @@ struct Processes {
 }
 
 struct RunnerPool {
-    /// The tasks, as arguments.
     lines: Vec<OsString>,
     next: AtomicUsize,
     processes: Mutex<Processes>,
@@ -89,7 +82,6 @@ pub(super) fn run(rows: &mut [Row], jobs: usize, display: &Display) -> anyhow::R
 }
 
 impl RunnerPool {
-    /// Runs one process after the other.
     fn work(&self, sender: &Sender<PoolEvent>) {
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +120,6 @@ impl RunnerPool {
         Ok(Some(child))
     }
 
-    /// Passes on the events of a process until it has ended.
     fn follow(&self, index: usize, mut child: Child, sender: &Sender<PoolEvent>) -> io::Result<()> {
         for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
             let Ok(event) = serde_json::from_str(&line?) else { continue };

@@ -6,18 +6,14 @@ use crate::cli::run::report::{RunEnd, RunEvent};
 use crate::cli::terminal::escape_controls;
 use crate::text;
 
-/// The status of a worker that succeeded.
 const COMPLETED: &str = "completed";
 
-/// A task and its worker.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) task: String,
-    /// The id of the worker; `None` if there is none.
     pub(super) worker: Option<String>,
-    /// The end of the worker; `None` if it has not ended.
     pub(super) end: Option<RunEnd>,
-    /// The reason why there is no worker, or an incomplete record; may be empty.
+    /// Reason for the lack of a worker, or for an incomplete record; may be empty.
     pub(super) error: String,
     /// True if the process that runs the worker has ended.
     pub(super) has_run: bool,
@@ -28,7 +24,6 @@ impl Row {
         Row { task: task.to_owned(), worker: None, end: None, error: String::new(), has_run: false }
     }
 
-    /// Takes in an event of the worker.
     pub(super) fn update(&mut self, event: RunEvent) {
         match event {
             RunEvent::Started { worker } => self.worker = Some(worker),
@@ -43,7 +38,6 @@ impl Row {
         self.error.is_empty() && self.end.as_ref().is_some_and(|end| end.status == COMPLETED)
     }
 
-    /// Returns how the worker ended.
     pub(super) fn outcome(&self) -> String {
         match &self.end {
             Some(end) if self.error.is_empty() => end.outcome(),
@@ -60,7 +54,6 @@ impl Row {
     }
 }
 
-/// Renders a line for each row, with a heading.
 pub(super) fn render(rows: &[Row]) -> String {
     let heading = ["WORKER", "OUTCOME", "TIME", "CHANGES"].map(str::to_owned);
     let lines: Vec<[String; 4]> = std::iter::once(heading).chain(rows.iter().map(cells)).collect();

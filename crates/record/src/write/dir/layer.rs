@@ -8,7 +8,7 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, Time};
 
 impl Dir {
-    /// Sets the permissions of this directory, whatever the umask is.
+    /// Sets the permissions of this directory, regardless of the umask.
     pub fn set_own_mode(&self, mode: u32) -> Result<()> {
         set_mode(&self.fd, mode)
     }
@@ -31,7 +31,6 @@ impl Dir {
         Ok(rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Returns the stat of the entry `name`.
     pub fn entry_stat(&self, name: &Name) -> Result<EntryStat> {
         EntryStat::of_open(self.openat2(
             &RelPath::from(name.clone()),
@@ -51,8 +50,6 @@ impl Dir {
     }
 }
 
-/// Gives an open file the mode `mode`, and the time and the owner of `like`. Only root can set an
-/// owner.
 pub fn set_file_attributes(file: &File, mode: u32, like: &EntryStat) -> Result<()> {
     if let Some((uid, gid)) = owner(like) {
         rustix::fs::fchown(file, Some(uid), Some(gid))?;

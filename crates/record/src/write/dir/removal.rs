@@ -11,15 +11,14 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, kind_of};
 
-/// Permissions of a directory that lets its owner remove what it holds.
+/// Permissions of a directory that let its owner remove its entries.
 const OWNER_ONLY: u32 = 0o700;
-/// Permissions of a file that let its owner read and write it.
 const OWNER_FILE: u32 = 0o600;
 
 impl Dir {
-    /// Removes the entry `name`, if there is one: a file, a link, or a directory with all that it
-    /// holds, of whatever depth and permissions. Links are removed, not followed. Does not wait for
-    /// the disk.
+    /// Removes the entry `name`, if there is one: a file, a link, or a directory with all its
+    /// entries, of any depth and with any permissions. Links are removed, not followed. Does not
+    /// wait for the disk.
     ///
     /// # Errors
     ///
@@ -79,7 +78,6 @@ impl Dir {
         make_accessible(folder.as_fd())
     }
 
-    /// Lets the owner of this directory list and change it.
     pub fn make_self_accessible(&self) -> Result<()> {
         make_accessible(self.fd.as_fd())
     }
@@ -104,7 +102,6 @@ impl Dir {
         Ok(Dir { durability: Durability::None, ..self.enter(&RelPath::root())? })
     }
 
-    /// Waits until everything on the file system of this directory is on disk.
     pub fn sync_file_system(&self) -> Result<()> {
         match self.durability {
             Durability::Full => Ok(rustix::fs::syncfs(&self.fd)?),

@@ -10,13 +10,10 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Kind, kind_of};
 
-/// The setuid and setgid bits.
 const SET_ID: u32 = 0o6000;
 
-/// Result of [`Dir::clear_set_id`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SetIdReport {
-    /// Files that had the bits, and have them no more.
     pub cleared: Vec<RelPath>,
     /// Files and directories of other users that keep them.
     pub kept: Vec<RelPath>,

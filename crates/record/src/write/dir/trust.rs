@@ -10,18 +10,15 @@ use super::{Dir, from_io, stat};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 
-/// Permissions of a directory that only its owner can use.
 const PRIVATE: u32 = 0o700;
 /// Permissions that let others than the owner write.
 const WRITABLE: u32 = 0o022;
 
 impl Dir {
-    /// Returns the user id of the owner.
     pub fn owner(&self) -> Result<u32> {
         Ok(stat(self.fd.as_fd())?.stx_uid)
     }
 
-    /// Returns the permissions.
     pub fn own_mode(&self) -> Result<u32> {
         Ok(u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777)
     }
@@ -32,7 +29,7 @@ impl Dir {
     }
 
     /// Creates the directory `name` and opens it. Nobody but the user of this process may use it,
-    /// whatever the umask is. Root gives it to nobody.
+    /// regardless of the umask. Root gives it to nobody.
     ///
     /// # Errors
     ///
@@ -48,7 +45,7 @@ impl Dir {
     }
 
     /// Opens the directory `name`, creates it if it is missing, and lets nobody but its owner use
-    /// it, whatever the umask is.
+    /// it, regardless of the umask.
     pub fn enter_or_create_private(&self, name: &Name) -> Result<Dir> {
         let folder = self.enter_or_create(name)?;
         if folder.own_mode()? & 0o777 != PRIVATE {

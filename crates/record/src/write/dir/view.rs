@@ -22,7 +22,6 @@ const WITHIN: ResolveFlags =
 /// Flags of every open. NONBLOCK makes it return at once for a FIFO.
 const OPEN: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Attributes that a list needs.
 const BASIC: StatxFlags = StatxFlags::BASIC_STATS;
 
 /// An entry of a directory of a view. Links are not followed.
@@ -30,23 +29,20 @@ const BASIC: StatxFlags = StatxFlags::BASIC_STATS;
 pub struct ViewEntry {
     pub name: Name,
     pub kind: EntryKind,
-    /// Size in bytes.
     pub size: u64,
 }
 
 impl Dir {
-    /// Opens the directory `path` of a view.
     pub fn view_folder(&self, path: &RelPath) -> Result<Dir> {
         let fd = self.open_within(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(self.child(fd, path))
     }
 
-    /// Opens the regular file `path` of a view to read it.
     pub fn view_file(&self, path: &RelPath) -> Result<File> {
         must_be_file(self.open_within(path, OFlags::RDONLY, Mode::empty())?)
     }
 
-    /// Returns the kind and the size of the entry `path` of a view, or of what it links to.
+    /// Returns the kind and the size of the entry `path` of a view. Links are followed.
     pub fn view_kind(&self, path: &RelPath) -> Result<(EntryKind, u64)> {
         let fd = self.open_within(path, OFlags::PATH, Mode::empty())?;
         let found = stat(fd.as_fd())?;
@@ -100,7 +96,6 @@ impl Dir {
         }
     }
 
-    /// Makes the directory `path` of a view, and those above it that are missing.
     fn make_view_folders(&self, path: &RelPath) -> Result<()> {
         let mut made = RelPath::root();
         for name in path.names() {
@@ -141,7 +136,6 @@ fn reserve(file: &File, size: u64) -> Result<()> {
     }
 }
 
-/// Returns the file of a descriptor if it is a regular one.
 fn must_be_file(fd: OwnedFd) -> Result<File> {
     kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
     Ok(File::from(fd))

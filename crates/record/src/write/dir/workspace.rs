@@ -24,7 +24,7 @@ const PERMISSIONS: u32 = 0o777;
 const ACL: &[u8] = b"system.posix_acl_access";
 /// Start of the names of extended attributes that users set.
 const USER_ATTRIBUTE: &[u8] = b"user.";
-/// Maximum length of a list of extended attributes, and of the value of one, in Linux.
+/// Maximum length of a list of extended attributes, and of one value, in Linux.
 const ATTRIBUTE_MAX: usize = 64 << 10;
 
 /// Attributes of an entry of a workspace. Links are not followed.
@@ -33,17 +33,14 @@ pub struct EntryMeta {
     pub kind: Kind,
     /// Permissions, without setuid, setgid and sticky bits.
     pub mode: u32,
-    /// Size of a file, in bytes.
     pub size: u64,
     pub uid: u32,
     pub gid: u32,
     /// Number of names of the entry; more than one for a file with hard links.
     pub links: u32,
-    /// Identity of the entry, which another name does not change.
     pub identity: EntryIdentity,
     /// Time of the last write, in seconds and nanoseconds.
     pub mtime: (i64, u32),
-    /// Time of the last change of content or attributes, in seconds and nanoseconds.
     pub ctime: (i64, u32),
 }
 
@@ -56,12 +53,10 @@ pub struct EntryIdentity {
 }
 
 impl EntryIdentity {
-    /// Returns the inode number.
     pub fn inode(self) -> u64 {
         self.inode
     }
 
-    /// Returns the time of creation in seconds and nanoseconds; zero where there is none.
     pub fn created(self) -> (i64, u32) {
         self.created
     }
@@ -70,19 +65,16 @@ impl EntryIdentity {
 /// Owner that a new entry gets if root makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewOwner {
-    /// The owner of the directory.
     OfFolder,
     /// The owner and group of the entry that it replaces.
     Like(u32, u32),
 }
 
 impl Dir {
-    /// Returns how changes beneath this directory reach the disk.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Tells this directory from others that get its name.
     pub fn identity(&self) -> Result<EntryIdentity> {
         self.entry(&RelPath::root())?.map(|entry| entry.identity).ok_or(Error::NotFound)
     }
@@ -107,7 +99,6 @@ impl Dir {
         Ok(PathBuf::from(OsString::from_vec(path)))
     }
 
-    /// Returns the target of the link `path`.
     pub fn link_target(&self, path: &RelPath) -> Result<Vec<u8>> {
         let fd = self.openat2(path, OFlags::PATH, Mode::empty())?;
         Ok(rustix::fs::readlinkat(&fd, "", Vec::new())?.into_bytes())
@@ -120,7 +111,6 @@ impl Dir {
         Ok(File::from(fd))
     }
 
-    /// Returns a new name for an entry that is being written.
     pub fn temporary_name() -> Result<Name> {
         temporary::file_name()
     }
@@ -140,7 +130,7 @@ impl Dir {
         old: Option<&File>,
     ) -> Result<EntryIdentity> {
         let file = self.create_file(name)?;
-        // Nobody else reads a content that is to be private, not even before it is complete.
+        // Nobody else may read private content, not even before it is complete.
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         copy(content, &mut &file)?;
         keep_owner(&file, owner)?;

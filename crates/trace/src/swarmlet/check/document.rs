@@ -65,13 +65,11 @@ impl<'a> ObjectFields<'a> {
         keys.iter().any(|key| self.get(key).is_some())
     }
 
-    /// Returns the names of all fields.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(key, _)| key.as_str())
     }
 }
 
-/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JsonType {
     Null,
@@ -113,13 +111,10 @@ pub(super) type TypedKey = (&'static str, &'static [JsonType]);
 /// The types of a short text, which may be written as a number.
 pub(super) const SCALAR: &[JsonType] = &[JsonType::Text, JsonType::Number];
 
-/// The types of a value of any type.
 pub(super) const ANY: &[JsonType] =
     &[JsonType::Object, JsonType::Text, JsonType::Number, JsonType::Bool, JsonType::List];
 
-/// The keys of one kind of object.
 pub(super) struct KnownKeys {
-    /// Keys that are documented, with the types of their values.
     pub(super) keys: &'static [TypedKey],
     /// Keys that are read instead of documented ones: each with the documented one.
     pub(super) aliases: &'static [(&'static str, &'static str)],
@@ -129,7 +124,6 @@ pub(super) struct KnownKeys {
     pub(super) is_open: bool,
 }
 
-/// Adds remarks about one file.
 pub(super) struct FileRemarks<'a> {
     pub(super) path: &'a RelPath,
     pub(super) remarks: &'a mut Remarks,
@@ -155,7 +149,6 @@ impl<'a> FileRemarks<'a> {
         }
     }
 
-    /// Adds a remark on something that was not understood.
     pub(super) fn problem(
         &mut self,
         kind: &'static str,
@@ -166,7 +159,6 @@ impl<'a> FileRemarks<'a> {
         self.remarks.add(problem(kind), self.path, subject, || format!("{prefix}{}", text()));
     }
 
-    /// Adds a remark on something that was understood.
     pub(super) fn note(
         &mut self,
         kind: &'static str,
@@ -244,7 +236,6 @@ impl<'a> FileRemarks<'a> {
         });
     }
 
-    /// Adds a name to those that nothing reads.
     pub(super) fn add_unread(&mut self, name: String) {
         if self.unread.len() < NAMED_MAX {
             self.unread.insert(name);

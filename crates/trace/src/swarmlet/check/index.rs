@@ -17,7 +17,6 @@ use swarmletfs_base::model::{RemarkSubject, Remarks};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Store, read_whole};
 
-/// The fields of an entry.
 const FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("id", SCALAR),
@@ -35,7 +34,6 @@ const FIELDS: KnownKeys = KnownKeys {
     is_open: false,
 };
 
-/// Checks both index files.
 pub(super) fn check(store: &dyn Store, remarks: &mut Remarks, deadline: Deadline<'_>) {
     for file in FILES.map(path) {
         let bytes = match read_whole(store, &file, SIZE_MAX) {
@@ -77,7 +75,6 @@ pub(super) fn check(store: &dyn Store, remarks: &mut Remarks, deadline: Deadline
     }
 }
 
-/// Checks the entries of an index, one at a time.
 struct ItemChecker<'a> {
     store: &'a dyn Store,
     /// The folder of the index file, in which its workers are.
@@ -162,7 +159,6 @@ impl<'de> Visitor<'de> for &mut ItemChecker<'_> {
     }
 }
 
-/// Checks the list inside an object.
 struct ItemSeed<'a, 'b>(&'a mut ItemChecker<'b>);
 
 impl<'de> DeserializeSeed<'de> for ItemSeed<'_, '_> {

@@ -21,7 +21,6 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{Record, RemarkSubject, TraceTime, WorkerCheck};
 use swarmletfs_base::store::Store;
 
-/// A message of a thread.
 const MESSAGE_FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("role", &[JsonType::Text]),
@@ -32,21 +31,18 @@ const MESSAGE_FIELDS: KnownKeys = KnownKeys {
     ignored: &["timestamp"],
     is_open: false,
 };
-/// A call in a message.
 const THREAD_CALL_FIELDS: KnownKeys = KnownKeys {
     keys: &[("name", &[JsonType::Text]), ("args", ANY)],
     aliases: &[("arguments", "args")],
     ignored: &["id"],
     is_open: false,
 };
-/// The roles of a message.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "tool"];
 /// The event of a line that records a call of the language model; nothing reads it.
 const MODEL_EVENT: &str = "llm_call";
 /// The role of a message whose text and calls are read.
 const ASSISTANT: &str = "assistant";
 
-/// Checks the records of calls.
 pub(super) fn check_metrics(
     folder: &dyn Store,
     record: &Record,
@@ -67,7 +63,6 @@ pub(super) fn check_metrics(
     remarks.finish();
 }
 
-/// Checks a line of the metrics.
 fn check_metric(
     fields: &ObjectFields<'_>,
     matches: &mut RecordMatches,
@@ -136,10 +131,8 @@ struct RecordMatches {
     ended: HashSet<(u64, String)>,
 }
 
-/// The files of one tool, and its records.
 #[derive(Default)]
 struct ToolMatches {
-    /// Number of files.
     files: usize,
     /// Numbers of the files that a record names.
     named: HashSet<u64>,
@@ -158,7 +151,6 @@ impl RecordMatches {
         matches
     }
 
-    /// Checks a record that states the number of its call.
     fn check_number(
         &mut self,
         number: &RawValue,
@@ -235,7 +227,6 @@ fn too_many_records(tool: &str, remarks: &mut FileRemarks<'_>, subject: RemarkSu
     });
 }
 
-/// Checks the messages, and counts them.
 pub(super) fn check_thread(folder: &dyn Store, check: &mut WorkerCheck, deadline: Deadline<'_>) {
     let path = path(thread::FILE);
     let Ok(file) = folder.open(&path) else { return };

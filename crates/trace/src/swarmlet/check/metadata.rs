@@ -13,7 +13,6 @@ use super::similar::most_similar;
 use swarmletfs_base::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
 use swarmletfs_base::store::{Store, read_whole};
 
-/// The fields of a worker.
 const FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("worker_id", SCALAR),
@@ -65,7 +64,6 @@ pub(super) const CALL_FIELDS: KnownKeys = KnownKeys {
     is_open: false,
 };
 
-/// Checks the metadata of `worker`.
 pub(super) fn check(folder: &dyn Store, worker: &Worker, remarks: &mut Remarks) {
     let path = path(METADATA);
     // The worker's flaws say why a file cannot be read or parsed.
@@ -131,7 +129,6 @@ fn text(value: &RawValue) -> Option<String> {
     scalar_text(serde_json::from_str(value.get()).ok().as_ref())
 }
 
-/// A value with its text.
 type Found<'a> = Option<(&'a RawValue, String)>;
 
 fn check_status(
@@ -190,7 +187,6 @@ pub(super) fn unknown_status(word: &str) -> String {
     format!("status {} is not known; {known}", quote(word))
 }
 
-/// Checks the list of tool names.
 pub(super) fn check_tools_used(folder: &dyn Store, remarks: &mut Remarks) {
     let path = path(TOOLS_USED);
     let subject = RemarkSubject::Content;

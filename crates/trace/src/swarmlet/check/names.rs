@@ -8,7 +8,6 @@ use swarmletfs_base::model::{RemarkSubject, Remarks, SkipReason, SkipReport};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store};
 
-/// The entries of a worker's folder that are read, with their kinds.
 const WORKER_ENTRIES: [(&str, Kind); 10] = [
     (METADATA, Kind::File),
     (TASK, Kind::File),
@@ -24,7 +23,6 @@ const WORKER_ENTRIES: [(&str, Kind); 10] = [
 /// Number of digits of a call's number, if it has no more.
 const NUMBER_DIGITS: usize = 3;
 
-/// Checks the names in a worker's folder.
 pub(super) fn check_worker(folder: &dyn Store, remarks: &mut Remarks) {
     let entries = folder.list(&RelPath::root()).unwrap_or_default();
     let is_present =
@@ -51,7 +49,6 @@ pub(super) fn check_worker(folder: &dyn Store, remarks: &mut Remarks) {
     }
 }
 
-/// Checks the name of an entry in the folder of calls.
 fn check_call(entry: &DirEntry, remarks: &mut Remarks) {
     let path = path(CALLS).join(&entry.name);
     let name = entry.name.to_text();

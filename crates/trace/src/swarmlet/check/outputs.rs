@@ -9,14 +9,11 @@ use swarmletfs_base::model::{Outcome, Output, Record, RemarkSubject, Remarks, Wo
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store, read_range, read_whole};
 
-/// The start of a marker for an output that is stored out of band.
 const MARKER: &[u8] = b"[TOOL_OUTPUT:";
 /// Maximum size of a file that may be a marker, in bytes.
 const MARKER_FILE_MAX: u64 = 4_096;
-/// Number of digits of an output's id.
 const ID_DIGITS: usize = 32;
 
-/// Checks the markers in the outputs of a worker's calls.
 pub(super) fn check_markers(
     folder: &dyn Store,
     record: &Record,
@@ -62,7 +59,6 @@ fn starts_with_marker(folder: &dyn Store, path: &RelPath) -> bool {
     head.is_ok_and(|head| head.trim_ascii_start().starts_with(MARKER))
 }
 
-/// Checks the folder of outputs, whose root is `outputs`.
 pub(super) fn check_store(outputs: &dyn Store, remarks: &mut Remarks, deadline: Deadline<'_>) {
     for owner in sorted(outputs, &RelPath::root()) {
         if owner.kind == Kind::Folder && deadline.has_time() {
@@ -108,7 +104,6 @@ fn check_owner(outputs: &dyn Store, owner: &Name, remarks: &mut Remarks, deadlin
     }
 }
 
-/// Checks the description of an output of `owner`.
 fn check_description(outputs: &dyn Store, path: &RelPath, owner: &Name, remarks: &mut Remarks) {
     let read = read_whole(outputs, path, DESCRIPTION_MAX);
     let shown = shown_path(path);

@@ -15,10 +15,8 @@ use swarmletfs_base::model::{
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Store, read_into};
 
-/// Read size when a content is hashed, in bytes.
 const READ_SIZE: usize = 1 << 20;
 
-/// Checks the changes of a worker's workspace.
 pub(super) fn check(folder: &dyn Store, check: &mut WorkerCheck, deadline: Deadline<'_>) {
     // The record says why a file cannot be read.
     let Ok(Some(RecordedChanges::Workspace(read))) = read_changes(folder) else { return };
@@ -50,7 +48,6 @@ pub(super) fn check(folder: &dyn Store, check: &mut WorkerCheck, deadline: Deadl
     }
 }
 
-/// Checks the contents of a change of the entry at `path`.
 fn check_contents(
     folder: &dyn Store,
     change: &ChangedFile,

@@ -30,7 +30,7 @@ const EXECUTABLE: u32 = 0o100;
 const PLAIN_MODE: &str = "100644";
 const EXECUTABLE_MODE: &str = "100755";
 const LINK_MODE: &str = "120000";
-/// Why a change that depends on another one is not in the diff.
+/// Reason why a change that depends on another one is not in the diff.
 const NEEDS_DELETION: &str = "what it replaces is not deleted in this diff";
 
 /// Compares the contents before and after each change. `folder` is the worker's directory. Counts
@@ -84,7 +84,6 @@ fn facts(changes: WorkspaceChanges) -> WorkspaceFacts {
     }
 }
 
-/// Compares an entry before and after a change.
 fn file_change(file: &ChangedFile, reader: &mut ContentReader<'_>) -> FileChange {
     let Ok(path) = file.path.parse() else {
         let change = FileChange { path: file.path.as_text().into(), ..FileChange::default() };
@@ -118,7 +117,7 @@ fn with_note(change: FileChange, note: String) -> FileChange {
     FileChange { parts: vec![Part::Note(note)], ..change }
 }
 
-/// Returns true for the name of a link that git refuses.
+/// Returns true if `path` has a name of a link that git refuses.
 fn is_git_link(path: &RelPath) -> bool {
     let Some(name) = path.file_name() else { return false };
     let name = name.to_text().to_ascii_lowercase();
@@ -126,7 +125,8 @@ fn is_git_link(path: &RelPath) -> bool {
     name == ".gitmodules" || name.starts_with("gitmod~") || name.starts_with("gi7eba~")
 }
 
-/// Describes what git does not record: folders, and permissions other than that to execute.
+/// Describes the changes that git does not record: folders, and permission bits other than the
+/// executable bit.
 fn mode_note(file: &ChangedFile) -> Option<String> {
     let folder = |state: &Option<EntryState>| {
         state.as_ref().filter(|state| state.kind == EntryKind::Folder).map(|state| state.mode)
@@ -158,7 +158,7 @@ fn is_executable(state: &EntryState) -> bool {
     state.mode & EXECUTABLE != 0
 }
 
-/// Returns true for the modes that git gives to a file.
+/// Returns true if git gives the mode of `state` to a file.
 fn is_usual(state: &EntryState) -> bool {
     matches!(state.mode, 0o644 | 0o755)
 }
@@ -214,7 +214,6 @@ fn file_mode(state: &EntryState) -> &'static str {
     if is_executable(state) { EXECUTABLE_MODE } else { PLAIN_MODE }
 }
 
-/// The content of a file, or the target of a link.
 struct Blob {
     mode: &'static str,
     content: Vec<u8>,
@@ -225,7 +224,6 @@ impl Blob {
         self.mode == LINK_MODE
     }
 
-    /// Returns the content if it is a text.
     fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.content).ok().filter(|text| !text.contains('\0'))
     }
@@ -255,7 +253,7 @@ fn diff(path: &RelPath, old: Option<Blob>, new: Option<Blob>) -> Result<EntryDif
                 let size = after.len();
                 return Err(format!("Binary files {a} and {b} differ, {size} bytes now"));
             }
-            // A longer content before is known by its name only, so such a patch has no reverse.
+            // A longer old content is known by its name only, so such a patch has no reverse.
             let before = Some(before).filter(|before| before.len() <= BINARY_MAX);
             DiffBody::Binary(binary_patch(before, after))
         }
@@ -264,7 +262,6 @@ fn diff(path: &RelPath, old: Option<Blob>, new: Option<Blob>) -> Result<EntryDif
     Ok(EntryDiff { old: name(old), new: name(new), body })
 }
 
-/// Reads the contents in a worker's directory.
 struct ContentReader<'a> {
     folder: &'a Folder,
     work: WorkBudget<'a>,
@@ -328,8 +325,8 @@ impl ContentReader<'_> {
     }
 }
 
-/// Finds the deletions without which a new path does not fit into the workspace: of a file or link
-/// in the place of its folder, and of everything in the folder that it replaces.
+/// Finds the deletions without which a new path does not fit into the workspace: the deletion of a
+/// file or link in the place of its folder, and of everything in the folder that it replaces.
 fn link_deletions(files: &mut [FileChange]) {
     let mut deleted: HashMap<&[u8], usize> = HashMap::new();
     let mut created: HashMap<&[u8], usize> = HashMap::new();
@@ -364,7 +361,6 @@ fn link_deletions(files: &mut [FileChange]) {
     }
 }
 
-/// Returns the paths of the folders above `path`.
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     ends.filter_map(|(end, _)| path.get(..end))

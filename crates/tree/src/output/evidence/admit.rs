@@ -12,18 +12,14 @@ const MIN_EXCERPT: usize = 460;
 /// Share of the room that is reserved for the list of omitted sections, in percent.
 const LISTING_PERCENT: usize = 4;
 
-/// The room for all sections.
 #[derive(Clone, Copy)]
 pub(super) struct SectionRoom {
-    /// Size in bytes.
     pub bytes: usize,
     /// True if every section line reserves room for the note on invisible characters.
     pub(super) notes_hidden: bool,
-    /// True if only failed calls are shown.
     pub(super) only_failed: bool,
 }
 
-/// The sections chosen to be shown.
 #[derive(Default)]
 pub(super) struct Admission {
     /// The chosen sections, in display order.
@@ -36,9 +32,7 @@ pub(super) struct Admission {
     pub brief: bool,
 }
 
-/// A section with its size.
 pub(super) struct AdmittedSection {
-    /// Number of the section.
     pub(super) number: usize,
     /// Bytes that show it whole.
     pub(super) need: usize,
@@ -48,7 +42,7 @@ pub(super) struct AdmittedSection {
 
 impl FrameContent<'_> {
     /// Returns the bytes that one line of the first section takes with its frame, or 0 if that
-    /// section did not fail. `notes_hidden` is that of [`SectionRoom`].
+    /// section did not fail. `notes_hidden` is as in [`SectionRoom`].
     pub(super) fn first_section_min(&self, notes_hidden: bool) -> usize {
         let Some(first) = self.sections.first().filter(|_| self.is_failed(0)) else { return 0 };
         self.overhead(first, false, notes_hidden) + self.section_min(0)
@@ -156,7 +150,6 @@ impl FrameContent<'_> {
         shares.iter().zip(&minima).map(|(share, min)| share + min).collect()
     }
 
-    /// Returns the weight of a section in the allocation.
     fn weight(&self, number: usize) -> usize {
         match self.sections.get(number).and_then(|section| section.outcome) {
             _ if self.looks_failed(number) => 8,

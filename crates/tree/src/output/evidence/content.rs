@@ -35,17 +35,13 @@ pub(super) struct OutputSection {
     pub is_running: bool,
     /// True if the section line states that a later call resolved the failure.
     pub is_resolved: bool,
-    /// Exit code, if known.
     pub exit_code: Option<i64>,
-    /// Size of the output in bytes.
     pub bytes: u64,
-    /// Input of the call.
     pub input: Option<String>,
     /// Reason why the output cannot be read, as a part of a sentence.
     pub unreadable: Option<String>,
 }
 
-/// The input of a frame.
 pub(super) struct FrameContent<'a> {
     /// Subject of the evidence: `Worker 123 (abc-123)`.
     pub title: String,
@@ -61,14 +57,11 @@ pub(super) struct FrameContent<'a> {
     pub(super) lines_name_failures: bool,
     /// The sections in display order.
     pub sections: Vec<OutputSection>,
-    /// Opens the output of a section by its number.
     pub open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
     /// Runs the task for a section by its number; for many workers on a thread that can be
     /// abandoned.
     pub run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
-    /// Limits the time for reading outputs.
     pub deadline: Deadline<'a>,
-    /// Returns the parts that were skipped for lack of time so far.
     pub missing: &'a dyn Fn() -> Option<Missing>,
     /// True once an output could not be read that should be readable.
     pub(super) read_failed: Cell<bool>,
@@ -77,12 +70,10 @@ pub(super) struct FrameContent<'a> {
 }
 
 impl FrameContent<'_> {
-    /// Returns true if the section is the output of a failed call.
     pub(super) fn is_failed(&self, number: usize) -> bool {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
     }
 
-    /// Returns true if the section is the output of a call that failed or looks like a failure.
     pub(super) fn looks_failed(&self, number: usize) -> bool {
         self.sections.get(number).is_some_and(|section| {
             section.outcome == Some(Outcome::Failed) || section.suspect.is_some()
@@ -181,7 +172,6 @@ impl FrameContent<'_> {
         listing_heading(listed.len(), tag) + &lines.take(named).collect::<String>() + &more
     }
 
-    /// Returns the list entry of an omitted section.
     pub(super) fn listed_line(&self, number: usize) -> String {
         let Some(section) = self.sections.get(number) else { return String::new() };
         let outcome = match (section.outcome, &section.suspect) {
@@ -195,7 +185,6 @@ impl FrameContent<'_> {
     }
 }
 
-/// Returns the heading of a list of `count` omitted sections.
 fn listing_heading(count: usize, tag: &str) -> String {
     format!("\nNot shown ({count}): {tag}\n")
 }

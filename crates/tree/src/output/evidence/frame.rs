@@ -1,7 +1,7 @@
 //! The frame of an evidence.txt: header, sections, list of omitted outputs and last line, within a
 //! hard limit.
 //!
-//! The first line, every section line and the last line end in a tag that is derived from the
+//! The first line, every section line and the last line end in a tag. The tag is derived from the
 //! content and does not occur in it, so no worker can forge a line of the frame.
 
 use std::collections::HashMap;
@@ -18,7 +18,6 @@ use swarmletfs_base::text::clean::{TAG_LEN, one_line, unused_tag};
 
 /// Maximum number of attempts to stay within the limit while outputs grow or hide characters.
 const ATTEMPTS: usize = 5;
-/// Start of the first line.
 const BEGIN: &str = "--- Evidence for ";
 /// Maximum number of attempts to find the longest text within a budget of tokens.
 const TRIES: usize = 8;
@@ -29,19 +28,14 @@ const CLOSE: usize = 24;
 /// A text that is this much shorter than its limit has nothing left to show, in bytes.
 const SPARE: usize = 1_000;
 
-/// A section with its excerpt.
 struct ShownSection {
     number: usize,
     excerpt: Excerpt,
-    /// True if the input of the call is shown.
     input: bool,
 }
 
-/// The outputs that a file shows.
 struct FilledRoom {
-    /// Sections in display order.
     shown: Vec<ShownSection>,
-    /// Steps on one line each.
     short: Vec<ShortStep>,
     /// Room left for the list of omitted sections, in bytes.
     listing: usize,
@@ -59,7 +53,7 @@ impl FrameContent<'_> {
 
     /// Returns the longest text found that fits a budget of tokens.
     ///
-    /// The tokens of a text are known only once it is written, so the byte limit is searched for.
+    /// The tokens of a text are known only once it is written, so a search finds the byte limit.
     fn longest_text(&self, budget: Budget) -> String {
         let mut best: Option<String> = None;
         // Largest limit that fits, and smallest that does not.
@@ -106,13 +100,12 @@ impl FrameContent<'_> {
         text
     }
 
-    /// Returns the part of the first line that names what was skipped for lack of time, if
-    /// anything.
+    /// Returns the part of the first line that names the parts skipped for lack of time; empty if
+    /// there are none.
     fn note(&self) -> String {
         (self.missing)().map(|missing| format!(" | {missing}")).unwrap_or_default()
     }
 
-    /// Returns the whole file in at most `limit` bytes.
     fn text_within(&self, budget: Budget, limit: usize) -> String {
         let frame = self.header(budget, limit, &Counts::upper_bound(self.sections.len()), "").len()
             + self.end("").len()
@@ -186,7 +179,6 @@ impl FrameContent<'_> {
         (self.assemble(budget, &(failure + lines), &filled), is_hiding)
     }
 
-    /// Chooses and fills the sections.
     fn fill(&self, room: SectionRoom) -> FilledRoom {
         let admitted = self.admit(room);
         let fixed: usize = admitted.sections.iter().map(|section| section.overhead).sum();
@@ -332,12 +324,10 @@ impl FrameContent<'_> {
         )
     }
 
-    /// Returns the last line.
     fn end(&self, tag: &str) -> String {
         format!("\n--- End Evidence --- {tag}\n")
     }
 
-    /// Returns a section with its excerpt.
     fn shown_text(&self, shown: &ShownSection, tag: &str) -> String {
         let Some(section) = self.sections.get(shown.number) else { return String::new() };
         self.section_line(section, Some(&shown.excerpt), tag, shown.input) + &shown.excerpt.text

@@ -4,7 +4,6 @@ use crate::analysis::excerpt::{LINE_MIN, NOT_UTF8, WHOLE_MAX};
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::clean::{one_line, removed_note};
 
-/// Start of a line about a failure.
 pub(super) const FAILED: &str = "[FAILED] ";
 /// Start of the section line of a call that is ok by the record, but looks like a failure.
 pub(super) const SUSPECT: &str = "[SUSPECT] ";
@@ -12,7 +11,6 @@ pub(super) const SUSPECT: &str = "[SUSPECT] ";
 pub const SUSPECT_MAX: usize = 160;
 /// Word for a call that has begun and not ended, in a worker that has not finished.
 pub const RUNNING: &str = "running";
-/// Minimum size of a line about a failure, in bytes.
 pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 
 /// Returns the line that quotes why a call looks like a failure.
@@ -45,12 +43,10 @@ pub(super) fn note_max(bytes: u64) -> usize {
     ", ".len() + note.len()
 }
 
-/// Returns the note on a section line that names the file the offsets refer to.
 pub(super) fn offsets_note(source: &str) -> String {
     format!(", offsets in {source}")
 }
 
-/// Returns the note on a section line about removed invisible characters.
 pub(super) fn hidden_note(hidden: usize) -> String {
     format!(", {}", removed_note(hidden))
 }

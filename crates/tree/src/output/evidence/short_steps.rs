@@ -13,12 +13,9 @@ const ROOM_PERCENT: usize = 12;
 /// Minimum size of such a line, in bytes; bounds the number of outputs that are read.
 const LINE_MIN: usize = 16;
 
-/// A step on one line.
 #[derive(Debug, Clone)]
 pub(super) struct ShortStep {
-    /// Number of its section.
     pub(super) number: usize,
-    /// Its path and its text, with a line end.
     line: String,
 }
 
@@ -31,7 +28,6 @@ pub(super) fn block(steps: &[ShortStep], tag: &str) -> String {
     format!("\nShort steps ({}): {tag}\n{lines}", steps.len())
 }
 
-/// Returns the size of [`block`] with a tag, in bytes.
 pub(super) fn block_len(steps: &[ShortStep]) -> usize {
     if steps.is_empty() { 0 } else { block(steps, "").len() + TAG_LEN }
 }

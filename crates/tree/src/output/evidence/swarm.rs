@@ -24,30 +24,22 @@ use swarmletfs_base::text::budget::Budget;
 
 /// Access to the workers of a swarm, which are read on demand.
 pub struct SwarmReader<'a> {
-    /// View that opens the outputs.
     pub view: &'a View,
-    /// Reads the record of a worker again.
     pub record: &'a dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
-    /// Runs the excerpt of one output of a worker.
     pub run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
-    /// Limits the time for reading outputs.
     pub deadline: Deadline<'a>,
-    /// Returns the parts that were skipped for lack of time so far.
     pub missing: &'a dyn Fn() -> Option<Missing>,
 }
 
 /// Minimum size of a section with its lines, in bytes; bounds the number of records that are read.
 const SECTION_MIN: usize = 300;
 
-/// A call to show.
 struct ShownCall<'a> {
-    /// The worker that made the call.
     worker: &'a WorkerRow,
     call: ToolCall,
     /// Time of the call, or of the worker's last write if that is unknown, in nanoseconds since
     /// 1970.
     at: i128,
-    /// True if a later call resolved the failure.
     is_resolved: bool,
 }
 
@@ -107,7 +99,6 @@ fn failed_calls<'a>(
     calls
 }
 
-/// Sorts calls in the order in which they are shown, and keeps at most `max`.
 fn keep_first(calls: &mut Vec<ShownCall<'_>>, max: usize) {
     calls.sort_by(|a, b| {
         let key = |shown: &ShownCall<'_>| (shown.is_resolved, Reverse(shown.at));
@@ -120,12 +111,10 @@ fn keep_first(calls: &mut Vec<ShownCall<'_>>, max: usize) {
     calls.truncate(max);
 }
 
-/// Returns `time` in nanoseconds since 1970.
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
-/// Renders the evidence.txt of the workers in `rows`.
 pub fn swarm(reader: &SwarmReader<'_>, title: String, rows: &[WorkerRow], budget: Budget) -> Body {
     let SwarmReader { view, record, run, deadline, missing } = *reader;
     let count = |wanted| rows.iter().filter(|row| row.outcome() == wanted).count();

@@ -9,7 +9,6 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::count;
 
-/// Maximum number of changed files that are named.
 const FILES_MAX: usize = 5;
 
 /// Describes the changed files: their number, the lines that changed in all, and the largest files.
@@ -45,7 +44,7 @@ fn with_numbers(changes: &FileChanges) -> String {
 }
 
 /// Describes the changed files in the order of the lines of all edits. These numbers differ from
-/// those of changes.diff, so they are not shown.
+/// the numbers in changes.diff, so they are not shown.
 fn without_numbers(digest: &WorkerDigest) -> String {
     let mut files: Vec<_> = digest.files.iter().filter(|file| file.edits > 0).collect();
     if files.is_empty() {
@@ -56,7 +55,6 @@ fn without_numbers(digest: &WorkerDigest) -> String {
     with_names(head, files.into_iter().map(|file| file.path.clone()).collect())
 }
 
-/// Appends the names of the first files to `head`.
 fn with_names(head: String, files: Vec<String>) -> String {
     if files.is_empty() {
         return head;

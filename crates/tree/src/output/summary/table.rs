@@ -11,7 +11,6 @@ use swarmletfs_base::model::{Outcome, Status, Worker};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{clip_chars, duration, minute};
 
-/// Maximum number of workers in the table.
 const ROWS_MAX: usize = 30;
 /// Width that the table keeps to if it can, in characters.
 const WIDTH: usize = 120;
@@ -23,16 +22,13 @@ const TITLE_GOOD: usize = 36;
 const PLACE_WIDTHS: [[usize; 2]; 3] = [[20, 24], [14, 16], [10, 10]];
 /// Maximum length of a cell before it is fitted, in bytes.
 const CELL_MAX: usize = 300;
-/// Text between two columns.
 const GAP: &str = "  ";
 /// Durations from this one on are shown without milliseconds, in milliseconds.
 const SECOND_MS: u64 = 1_000;
-/// Length of a minute, in milliseconds.
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 /// Durations from this one on are shown without seconds, in milliseconds.
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// A column of the table.
 struct Column {
     header: &'static str,
     /// One cell per row; an empty one shows nothing.
@@ -96,7 +92,6 @@ pub(super) fn table(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
 const CALLS: &str = "calls";
 /// Header of the column of calls with the numbers of failed and suspect ones.
 const CALLS_DETAILED: &str = "calls (f,s)";
-/// Header of the column with the title.
 const TITLE: &str = "title";
 /// Headers of the columns that say where a worker worked.
 const PLACES: [&str; 2] = ["project", "branch"];
@@ -198,7 +193,6 @@ pub(super) fn newest_first<'a>(
     newest
 }
 
-/// Returns the time when a worker began, as well as it is known.
 fn begun(row: &WorkerRow) -> Option<Timestamp> {
     let worker = row.worker();
     worker.started_at.timestamp().or_else(|| worker.created_at.timestamp()).or_else(|| {
@@ -217,7 +211,6 @@ fn took(ms: u64) -> String {
     duration(ms / unit * unit)
 }
 
-/// Returns how a worker ended, in a few words.
 fn outcome(row: &WorkerRow) -> String {
     let Some(digest) = &row.digest else { return "not read".into() };
     let status = row.status();

@@ -11,10 +11,8 @@ use swarmletfs_base::text::{count, rounded};
 const MODELS_MAX: usize = 8;
 /// Maximum length of the name of a language model, in bytes.
 const MODEL_MAX: usize = 100;
-/// Note on counts that leave out tokens.
 const INCOMPLETE: &str = "incomplete in the record";
 
-/// Returns the tokens of a worker; empty if its record has none.
 pub(super) fn worker(Record { worker, trace, .. }: &Record) -> String {
     let Some(tokens) = trace.tokens else { return String::new() };
     let only_model = match trace.tokens_by_model.len() {
@@ -65,7 +63,7 @@ fn by_model(models: &BTreeMap<String, Tokens>) -> String {
     lines.chain(more).collect()
 }
 
-/// Formats numbers of tokens. Those of the cache are left out if they are 0.
+/// Formats numbers of tokens. The tokens of the cache are left out if there are none.
 fn counts(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
     let cache = [(cache_read, "read from cache"), (cache_creation, "written to cache")];
     let cache = cache.into_iter().filter(|(n, _)| *n > 0);

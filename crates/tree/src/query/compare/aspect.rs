@@ -2,14 +2,12 @@
 
 use crate::search::ranked::WordStemmer;
 
-/// The stems of the words of an aspect.
 pub(super) struct Aspect {
     stemmer: WordStemmer,
     stems: Vec<String>,
 }
 
 impl Aspect {
-    /// Returns the aspect of the distinct words in `text`.
     pub(super) fn new(text: &str) -> Aspect {
         let stemmer = WordStemmer::default();
         let mut stems = stemmer.stem_text(text);

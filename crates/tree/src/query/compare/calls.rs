@@ -14,12 +14,10 @@ const INPUT_MAX: usize = 160;
 /// Bonus for the substance of a hunk with a failed call.
 const FAILED_SUBSTANCE: usize = 100_000;
 
-/// Returns true if the call failed.
 pub(super) fn failed(call: &ToolCall) -> bool {
     call.outcome == Outcome::Failed
 }
 
-/// Returns the reason why a call has no readable output.
 pub(super) fn unreadable(call: &ToolCall) -> String {
     match &call.output {
         Output::Unreadable(reason) => reason.clone(),
@@ -67,10 +65,8 @@ pub(super) fn corresponding(
     pairs
 }
 
-/// The calls of a worker, in order.
 #[derive(Clone, Copy)]
 pub(super) struct CallSequence<'a> {
-    /// Path of the worker in the tree.
     pub(super) path: &'a str,
     pub(super) calls: &'a [ToolCall],
 }

@@ -24,7 +24,6 @@ const HUNK_MAX: usize = 24;
 /// Divisor of the remaining time that one difference may take.
 const TIME_DIVISOR: u32 = 4;
 
-/// Renders the differences between the compared workers as sections.
 pub(super) struct Differ<'a> {
     comparison: &'a Comparison<'a>,
     aspect: Option<&'a Aspect>,
@@ -33,7 +32,6 @@ pub(super) struct Differ<'a> {
     items: &'a [ComparedItem],
 }
 
-/// A text with the ranges of its lines.
 struct DiffText {
     raw: Vec<u8>,
     lines: Vec<Range<usize>>,
@@ -57,7 +55,6 @@ impl DiffText {
         DiffLine::new(sign, self.line(at), (side, self.start(at)), about.unwrap_or(0))
     }
 
-    /// Returns the lines without trailing white space.
     fn trimmed(&self) -> Vec<&[u8]> {
         self.lines.iter().map(|line| line_bytes(&self.raw, line).trim_ascii_end()).collect()
     }
@@ -73,7 +70,8 @@ impl<'a> Differ<'a> {
         Differ { comparison, aspect, indexes, items }
     }
 
-    /// Returns the differences of the sequences of calls from that of the first worker.
+    /// Returns the differences between the first worker's sequence of calls and each other
+    /// sequence.
     pub(super) fn calls(&self) -> Vec<DiffSection> {
         let mut sequences = self
             .comparison
@@ -90,7 +88,6 @@ impl<'a> Differ<'a> {
         sections
     }
 
-    /// Returns the differences of an item, given by its number.
     pub(super) fn sections(&self, number: usize) -> Vec<DiffSection> {
         let Some(item) = self.items.get(number) else { return Vec::new() };
         let mut sections = match item.kind() {
@@ -111,7 +108,6 @@ impl<'a> Differ<'a> {
         sections
     }
 
-    /// Returns the difference of each further version from the first one.
     fn versions(&self, item: &ComparedItem) -> Vec<DiffSection> {
         let mut holders = item.holders();
         let Some(first) = holders.next() else { return Vec::new() };
@@ -130,7 +126,6 @@ impl<'a> Differ<'a> {
         sections
     }
 
-    /// Returns the difference between two versions.
     fn pair(&self, item: &ComparedItem, old: usize, new: usize, also: &str) -> Option<DiffSection> {
         let text = |at: usize| {
             let (worker, copy) = (self.comparison.workers.get(at)?, item.copies.get(at)?.as_ref()?);
@@ -211,7 +206,6 @@ impl<'a> Differ<'a> {
         .collect()
     }
 
-    /// Renders a hunk as a block.
     fn hunk(&self, hunk: &[DiffStep], from: &DiffText, to: &DiffText) -> DiffBlock {
         let mut block = DiffBlock::default();
         for run in
@@ -300,7 +294,6 @@ impl<'a> Differ<'a> {
         }]
     }
 
-    /// Renders adjacent passages, with the lines between them, as a block.
     fn passage(&self, sign: char, text: &DiffText, part: &[TextPassage]) -> DiffBlock {
         let lines = || part.iter().flat_map(|passage| &passage.lines);
         let from = lines().next().map_or(0, |range| range.start);
@@ -331,7 +324,6 @@ impl<'a> Differ<'a> {
         }))
     }
 
-    /// Returns the paths of the workers with these numbers, for a note.
     fn paths(&self, workers: impl Iterator<Item = usize>) -> String {
         let workers = workers.filter_map(|at| self.comparison.workers.get(at));
         workers.map(|worker| worker.path.as_str()).collect::<Vec<&str>>().join(", ")
@@ -344,7 +336,6 @@ impl<'a> Differ<'a> {
         if paths.is_empty() { paths } else { format!(" (the same: {paths})") }
     }
 
-    /// Sets the substance of a block and its number of words of the aspect.
     fn measure(&self, block: &mut DiffBlock) {
         if block.substance == 0 {
             block.substance = block.changed();
@@ -381,19 +372,16 @@ fn adjacent<'a>(found: &'a [TextPassage], text: &DiffText) -> Vec<&'a [TextPassa
     found.chunk_by(follows).collect()
 }
 
-/// Returns the length of the common prefix of two lines, in bytes.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Returns the section of an item that could not be compared.
 fn not_compared(item: &ComparedItem) -> DiffSection {
     let reason = item.skipped.as_ref().map(reason).unwrap_or_default();
     let paths: Vec<&str> = item.copies.iter().flatten().map(|copy| copy.path.as_str()).collect();
     DiffSection::note(format!("[{}: not compared: {reason}]\n", paths.join(", ")))
 }
 
-/// Returns the reason as a part of a sentence.
 fn reason(skipped: &NotComparedReason) -> &str {
     match skipped {
         NotComparedReason::Binary => "binary",

@@ -9,29 +9,22 @@ use swarmletfs_base::text::{count, duration, rounded};
 
 /// Labels of facts that have a line of their own; the others share a line.
 const LONG_LABELS: [&str; 4] = ["deleted", "task", "error", "cause"];
-/// Labels of the facts that remain when there is hardly any room.
 const BRIEF_LABELS: [&str; 2] = ["status", "outcome"];
-/// Maximum number of tools that are named.
 const TOOLS_MAX: usize = 12;
-/// Maximum number of deleted files that are named.
 const DELETED_MAX: usize = 12;
 /// Maximum length of a fact in bytes, longest first; tried in order until all facts fit.
 const FACT_MAX: [usize; 4] = [400, 160, 80, 40];
 
-/// A fact about a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     /// Label: `status`, `outcome`, `took`, `calls`, `tools`, `tokens`, `model`, `type`, `checks`,
     /// `changes`, `deleted`, `task`, `error` or `cause`.
     pub label: &'static str,
-    /// Value as text.
     pub value: String,
 }
 
-/// Facts about the compared workers.
 #[derive(Debug, Default)]
 pub struct WorkerFacts {
-    /// Facts that hold for all workers.
     pub shared: Vec<Fact>,
     /// Other facts of each worker, in the order of the workers.
     pub per_worker: Vec<Vec<Fact>>,
@@ -66,7 +59,6 @@ impl WorkerFacts {
         fitting.or_else(|| Some(short).filter(|text| text.len() <= room)).unwrap_or_default()
     }
 
-    /// Returns the included facts as lines, each cut to `max` bytes.
     fn lines(&self, paths: &[String], max: usize, is_included: fn(&Fact) -> bool) -> String {
         let all = match paths.len() {
             2 => "both".to_owned(),
@@ -98,7 +90,6 @@ fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: fn(&Fact) ->
     out
 }
 
-/// Returns the facts in a worker's record.
 pub(super) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact> {
     let Record { worker, trace, unread } = record;
     let tokens = trace
@@ -138,7 +129,6 @@ pub(super) fn unreadable(reason: &str) -> Vec<Fact> {
     vec![Fact { label: "record", value: one_line(&format!("cannot be read: {reason}"), 200) }]
 }
 
-/// Formats the number of changed files; empty if there are none.
 fn changes(digest: &WorkerDigest) -> String {
     match digest.files_changed() {
         0 => String::new(),
@@ -170,7 +160,6 @@ fn calls(trace: &Trace, unread: u64) -> Option<String> {
     Some(format!("{}{more}", trace.calls.len()))
 }
 
-/// Formats the tools with the number of calls and failures of each, most used first.
 fn tools(trace: &Trace) -> String {
     let mut used: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for call in &trace.calls {

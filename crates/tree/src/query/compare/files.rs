@@ -22,7 +22,6 @@ const FILE_MAX: u64 = 4 << 20;
 const LINES_MAX: usize = 200_000;
 /// Maximum number of bytes of all files that are read for their differences.
 const READ_MAX: u64 = 64 << 20;
-/// Read size when a file is hashed, in bytes.
 const READ_SIZE: usize = 1 << 20;
 /// File with a worker's final words.
 const RESULT: &str = "result.txt";
@@ -36,27 +35,21 @@ pub(super) enum ItemRank {
     Words,
     /// Files in `outputs/`, and the files of a workspace that the worker changed.
     Outputs,
-    /// Other files.
     Own,
-    /// Files in `logs/`.
     Logs,
-    /// Outputs of calls.
     Calls,
     /// Steps of a transcript that no other worker has.
     Steps,
 }
 
-/// A worker that is compared.
 pub(super) struct ComparedWorker {
     pub member: Arc<Member>,
     /// Path of the worker in the tree, safe to print.
     pub path: String,
-    /// Record of the worker, or the error of reading it.
     pub record: std::result::Result<Arc<Record>, Error>,
     folder: Option<Folder>,
 }
 
-/// Source of the bytes of an item.
 #[derive(Debug, Clone)]
 enum CopySource {
     File(RelPath),
@@ -64,11 +57,9 @@ enum CopySource {
     Words(String),
 }
 
-/// The copy of an item that one worker has.
 #[derive(Debug, Clone)]
 pub(super) struct ItemCopy {
     source: CopySource,
-    /// Path of the copy in the tree, safe to print.
     pub path: String,
 }
 
@@ -84,7 +75,6 @@ pub(super) struct ComparedItem {
     pub is_failure: bool,
     /// Version of each worker; equal numbers mean equal bytes.
     pub versions: Vec<Option<usize>>,
-    /// Reason why the copies could not be compared.
     pub skipped: Option<NotComparedReason>,
 }
 
@@ -97,19 +87,14 @@ pub(super) enum NotComparedReason {
     Late,
 }
 
-/// A property of a copy, or the reason why it cannot be read.
 type CopyResult<T> = std::result::Result<T, NotComparedReason>;
 
-/// Relation between the copies of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffKind {
-    /// All workers have the item, with equal bytes.
     Equal,
-    /// The copies differ.
     Differs,
     /// Some workers lack the item; the copies of the others are equal.
     OnlyIn,
-    /// The copies could not be compared.
     NotCompared,
 }
 
@@ -132,7 +117,6 @@ impl ComparedItem {
         }
     }
 
-    /// Returns the numbers of the workers that have the item.
     pub(super) fn holders(&self) -> impl Iterator<Item = usize> + '_ {
         self.copies.iter().enumerate().filter_map(|(at, copy)| copy.as_ref().map(|_| at))
     }
@@ -144,7 +128,6 @@ impl PartialEq for ItemCopy {
     }
 }
 
-/// The compared workers, with access to their files.
 pub(super) struct Comparison<'a> {
     pub view: &'a View,
     pub workers: Vec<ComparedWorker>,
@@ -159,7 +142,6 @@ pub(super) struct Comparison<'a> {
     pub is_late: std::cell::Cell<bool>,
 }
 
-/// The items of the compared workers.
 #[derive(Debug, Default)]
 pub(super) struct ComparedItems {
     pub all: Vec<ComparedItem>,
@@ -235,7 +217,6 @@ impl<'a> Comparison<'a> {
         items
     }
 
-    /// Adds the final words, from result.txt or from a thread.
     fn add_words(
         &self,
         by_path: &mut BTreeMap<RelPath, Vec<Option<ItemCopy>>>,
@@ -322,7 +303,6 @@ impl<'a> Comparison<'a> {
         item
     }
 
-    /// Returns the version of each worker's copy of an item. Equal numbers mean equal bytes.
     fn versions(&self, item: &ComparedItem) -> CopyResult<Vec<Option<usize>>> {
         let copies: Vec<Option<(&ComparedWorker, &ItemCopy)>> = self
             .workers
@@ -427,7 +407,7 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// Records that time ran out, and returns that as the reason.
+    /// Records that time ran out, and returns this reason.
     fn late(&self) -> NotComparedReason {
         self.is_complete.set(false);
         self.is_late.set(true);
@@ -482,7 +462,6 @@ fn name_of(path: &RelPath) -> String {
     escape_markers(&shown_path(path).display())
 }
 
-/// Returns the rank of a file from its path.
 fn rank(path: &RelPath) -> ItemRank {
     let first = path.names().next();
     match first.as_ref().map(Name::as_bytes) {

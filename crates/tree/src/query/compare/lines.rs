@@ -14,13 +14,10 @@ pub(super) const CONTEXT: usize = 3;
 pub(super) enum DiffStep {
     /// Line in both texts: its number in the first and in the second.
     Same(usize, usize),
-    /// Line only in the first text.
     Old(usize),
-    /// Line only in the second text.
     New(usize),
 }
 
-/// Returns the bytes of a line of `text`.
 pub(super) fn line_bytes<'a>(text: &'a [u8], line: &Range<usize>) -> &'a [u8] {
     text.split_at(line.end).0.split_at(line.start).1
 }

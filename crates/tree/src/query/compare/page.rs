@@ -1,5 +1,5 @@
 //! The text of an answer: a line of counts, facts about the workers, the differences, and lists of
-//! what was omitted.
+//! the omitted parts.
 //!
 //! A generated line starts with `[`, `both`, `all`, `workers/`, `--- workers/`, `+++ workers/` or
 //! `@@`. A line of a worker's text starts with a space, `-` or `+`.
@@ -23,40 +23,30 @@ use swarmletfs_base::text::shares::{Demand, allocate};
 const QUERY_MAX: usize = 300;
 /// Divisor of the room that lists of file names may take.
 const NAMES_DIVISOR: usize = 8;
-/// Divisor of the room that facts about the workers may take.
 const FACTS_DIVISOR: usize = 3;
 /// Maximum number of attempts to fit a budget of tokens.
 const TRIES: usize = 12;
 /// Maximum growth of the numbers in the first line, in bytes.
 const DIGITS: usize = 24;
 
-/// The comparison of one item.
 #[derive(Debug)]
 pub struct FileDiff {
     /// Name of the item in a worker's directory.
     pub path: String,
-    /// Relation between the copies.
     pub kind: DiffKind,
-    /// Names of the workers that have the item.
     pub workers: Vec<Name>,
     /// Difference as text; empty if it is not shown.
     pub text: String,
 }
 
-/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct CompareAnswer {
-    /// The comparison as text.
     pub page: AnswerPage,
-    /// Names of the compared workers.
     pub workers: Vec<Name>,
-    /// Facts about the workers.
     pub facts: WorkerFacts,
     /// Files and outputs of corresponding calls, without files that always differ.
     pub files: Vec<FileDiff>,
-    /// Differences between the sequences of calls, as text.
     pub calls: String,
-    /// Names of files that always differ.
     pub always: Vec<String>,
     /// Number of differences that are not shown.
     pub left_out: usize,
@@ -64,13 +54,11 @@ pub struct CompareAnswer {
     pub differs: bool,
 }
 
-/// The input of the text of an answer.
 pub(super) struct Page<'a> {
     pub query: &'a CompareQuery,
     pub paths: Vec<String>,
     pub facts: &'a WorkerFacts,
     pub items: &'a ComparedItems,
-    /// Differences in display order.
     pub sections: Vec<DiffSection>,
     /// Numbers of the differing items for which there is no room.
     pub omitted: Vec<usize>,
@@ -78,11 +66,9 @@ pub(super) struct Page<'a> {
     pub(super) min_matches: usize,
     /// True if nothing matches the aspect.
     pub(super) has_no_match: bool,
-    /// Parts that were skipped for lack of time.
     pub missing: Option<Missing>,
 }
 
-/// A rendered text with the part of each section, if shown.
 type RenderedPage = (String, Vec<Option<String>>);
 
 impl CompareAnswer {
@@ -105,7 +91,6 @@ impl CompareAnswer {
 }
 
 impl Page<'_> {
-    /// Returns the text that fits the budget.
     fn fitting(&self, budget: Budget) -> RenderedPage {
         let mut limit = budget.approx_bytes();
         for _ in 0..TRIES {
@@ -148,7 +133,6 @@ impl Page<'_> {
         (format!("{}{facts}{body}{tail}", self.head(shown_count)), shown)
     }
 
-    /// Returns true if a section may be shown under the aspect.
     fn is_shown(&self, section: &DiffSection) -> bool {
         !self.has_no_match && section.has_match(self.min_matches)
     }
@@ -207,7 +191,6 @@ impl Page<'_> {
         shown
     }
 
-    /// Returns the first line.
     fn head(&self, shown: usize) -> String {
         let mut head = format!(
             "[{}: {}; {}",
@@ -233,7 +216,6 @@ impl Page<'_> {
         head
     }
 
-    /// Returns the counts of equal and differing items.
     fn counts(&self) -> String {
         let files = self.counts_of(&|item| item.rank < ItemRank::Calls);
         let is_output = |item: &ComparedItem| item.rank == ItemRank::Calls;
@@ -257,7 +239,6 @@ impl Page<'_> {
         parts.join("; ")
     }
 
-    /// Returns the counts of items that satisfy `is_counted`.
     fn counts_of(&self, is_counted: &dyn Fn(&ComparedItem) -> bool) -> String {
         let items = || self.items.all.iter().filter(|item| is_counted(item));
         let kind = |kind: DiffKind| items().filter(|item| item.kind() == kind).count();
@@ -324,21 +305,17 @@ impl Page<'_> {
     }
 }
 
-/// A line that lists names.
 struct NameList {
-    /// Start and end of the line.
     brackets: (&'static str, &'static str),
     label: &'static str,
     names: Vec<String>,
 }
 
 impl NameList {
-    /// Returns the start of the line, up to the names.
     fn head(&self) -> String {
         format!("{}{} {}", self.brackets.0, self.names.len(), self.label)
     }
 
-    /// Returns the line with all names.
     fn whole(&self) -> String {
         format!("{}: {}{}\n", self.head(), self.names.join(", "), self.brackets.1)
     }
@@ -366,12 +343,10 @@ impl NameList {
     }
 }
 
-/// Returns the answer to an invalid query.
 pub(super) fn refusal(query: &CompareQuery, error: String, budget: Budget) -> AnswerPage {
     AnswerPage::refusal(&query_text(query), "cannot be compared", error, budget)
 }
 
-/// Returns the path of the query for use within a generated line.
 fn query_text(query: &CompareQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }

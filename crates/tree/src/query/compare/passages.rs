@@ -15,17 +15,14 @@ const BLOCK_MAX: usize = 12;
 #[derive(Debug, Default)]
 pub(super) struct TextIndex(HashSet<[u8; 16]>);
 
-/// Consecutive lines of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPassage {
-    /// Byte range of each line.
     pub lines: Vec<Range<usize>>,
     /// Number of bytes that belong to words.
     pub(super) substance: usize,
 }
 
 impl TextIndex {
-    /// Adds the passages and lines of a text.
     pub(super) fn add(&mut self, text: &[u8]) {
         for block in blocks(text) {
             for line in &block {
@@ -77,7 +74,6 @@ impl TextPassage {
     }
 }
 
-/// Splits a text into blocks of lines at empty lines.
 fn blocks(text: &[u8]) -> Vec<Vec<Range<usize>>> {
     let all = lines(text);
     let is_empty = |line: &Range<usize>| line_bytes(text, line).trim_ascii().is_empty();

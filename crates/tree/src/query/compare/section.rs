@@ -33,7 +33,6 @@ const RUNS_MAX: usize = 12;
 /// Maximum growth of the numbers in an omission line, in bytes.
 const DIGITS: usize = 16;
 
-/// A line of a worker's text.
 #[derive(Debug, Clone)]
 pub(super) struct DiffLine {
     /// Sign of the line: a space, `-` or `+`.
@@ -42,7 +41,6 @@ pub(super) struct DiffLine {
     text: String,
     /// Index of the source.
     side: usize,
-    /// Byte range in the source.
     range: (u64, u64),
 }
 
@@ -88,16 +86,13 @@ fn guarded(sign: char, text: String) -> String {
     if is_head { format!("\\{text}") } else { text }
 }
 
-/// A hunk or a passage.
 #[derive(Debug, Default)]
 pub(super) struct DiffBlock {
     /// Line before the block, without its line end.
     pub head: String,
-    /// Lines of the block.
     pub lines: Vec<DiffLine>,
     /// Amount of information. If not all blocks fit, those with the highest substance are shown.
     pub(super) substance: usize,
-    /// Number of words of the aspect in the block.
     pub matches: usize,
 }
 
@@ -107,7 +102,6 @@ impl DiffBlock {
         self.lines.iter().filter(|line| line.sign != ' ').map(|line| line.text.len()).sum()
     }
 
-    /// Returns the texts of the lines.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(|line| line.text.as_str())
     }
@@ -142,7 +136,6 @@ impl DiffBlock {
         None
     }
 
-    /// Returns the first lines of the block in at most `share` bytes, or `None` if none fits.
     fn first_lines(&self, share: usize, sources: &[String]) -> Option<String> {
         let mut omission = String::new();
         write_omission(&mut omission, (self.lines.len(), "line"), self.lines.iter(), sources);
@@ -192,7 +185,6 @@ fn write_run(out: &mut String, run: &[DiffLine], share: usize, sources: &[String
     first + last > 0
 }
 
-/// Returns the size of lines as text, in bytes.
 fn size(lines: &[DiffLine]) -> usize {
     lines.iter().map(DiffLine::size).sum()
 }
@@ -219,7 +211,6 @@ fn write_omission<'a>(
     let _ = writeln!(out, "[... {} omitted{between}{} ...]", count(left, unit), ranges.join(", "));
 }
 
-/// One difference.
 #[derive(Debug, Default)]
 pub(super) struct DiffSection {
     /// Lines that name the compared files, with line ends.
@@ -228,11 +219,8 @@ pub(super) struct DiffSection {
     pub sources: Vec<String>,
     /// Name of a block: `hunk` or `passage`.
     pub unit: &'static str,
-    /// The blocks, in order.
     pub blocks: Vec<DiffBlock>,
-    /// Weight in the allocation.
     pub weight: usize,
-    /// Number of the item that differs.
     pub file: Option<usize>,
 }
 
@@ -251,7 +239,6 @@ impl DiffSection {
         self.head.len() + shown + left * self.omission()
     }
 
-    /// Returns the minimum size that is worth showing, in bytes.
     pub(super) fn min_size(&self) -> usize {
         let most = self.blocks.iter().map(DiffBlock::size).sum::<usize>();
         self.head.len()
@@ -259,12 +246,10 @@ impl DiffSection {
             + if most > MIN_EXCERPT { 2 * self.omission() } else { 0 }
     }
 
-    /// Returns true if a block has at least `min_matches` words of the aspect.
     pub(super) fn has_match(&self, min_matches: usize) -> bool {
         min_matches == 0 || self.blocks.iter().any(|block| block.matches >= min_matches)
     }
 
-    /// Returns the approximate size of an omission line, in bytes.
     fn omission(&self) -> usize {
         OMISSION + self.sources.iter().map(|source| source.len() + OMISSION_SOURCE).sum::<usize>()
     }
@@ -307,7 +292,6 @@ impl DiffSection {
         None
     }
 
-    /// Returns the number of omissions between, before and after the chosen blocks.
     fn gaps(&self, chosen: &[usize]) -> usize {
         let mut next = 0;
         let mut gaps = 0;
@@ -318,7 +302,6 @@ impl DiffSection {
         gaps
     }
 
-    /// Returns the text with the chosen blocks, each within its share, or `None` if no block fits.
     fn written(&self, chosen: &[usize], shares: &[usize]) -> Option<String> {
         let mut out = self.head.clone();
         let mut next = 0;

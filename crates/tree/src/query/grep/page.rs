@@ -1,8 +1,8 @@
 //! Formats the answer of a grep query.
 //!
-//! The first line states what was searched and found. Matching lines follow as `path:number:text`,
-//! with markers for omitted ones. The program's own lines begin with `[` and those of a worker's
-//! file with its path, so no worker can forge one.
+//! The first line states the extent and the results of the search. Matching lines follow as
+//! `path:number:text`, with markers for omitted ones. The program's own lines begin with `[` and
+//! lines of a worker's file begin with its path, so no worker can forge one.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ use swarmletfs_base::text::count;
 const QUERY_MAX: usize = 200;
 /// Number of incompletely shown workers that are named.
 pub(super) const NAMES: usize = 10;
-/// The names of these workers take at most one part in this many of the budget.
+/// Divisor of the budget that the names of these workers may take.
 pub(super) const NAMES_PART: usize = 8;
 /// Budgets below this are small, in bytes.
 const SMALL: usize = 4_000;
@@ -35,12 +35,9 @@ const TOKEN: usize = 3;
 /// Longest name of a worker or a record in a list of names, in bytes.
 const NAME_MAX: usize = 60;
 
-/// A line of the answer.
 #[derive(Debug, Clone)]
 pub enum ShownLine {
-    /// A line that matches.
     Match(LineText),
-    /// A line of context before or after a match.
     Context(LineText),
     /// A gap between lines that are not consecutive.
     Gap,
@@ -74,7 +71,6 @@ impl ShownLine {
         matches!(self, ShownLine::Match(_))
     }
 
-    /// Returns the text, or `None` for a gap.
     fn text(&self) -> Option<&LineText> {
         match self {
             ShownLine::Match(line) | ShownLine::Context(line) => Some(line),
@@ -82,7 +78,6 @@ impl ShownLine {
         }
     }
 
-    /// Returns the length of the text, in bytes.
     fn len(&self) -> usize {
         self.text().map_or(0, |line| line.text.len())
     }
@@ -101,14 +96,11 @@ impl ShownLine {
     }
 }
 
-/// The shown lines of one file.
 #[derive(Debug, Clone)]
 pub struct FileLines {
-    /// Name of the worker.
     pub worker: Name,
     /// Path from the root of the tree.
     pub path: String,
-    /// The lines.
     pub lines: Vec<ShownLine>,
     /// Number of matching lines in the file, without copies.
     pub all: u64,
@@ -127,12 +119,10 @@ impl FileLines {
         self.lines.push(line);
     }
 
-    /// Returns the approximate size of the lines, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns the number of matching lines that are left out.
     pub fn more(&self) -> u64 {
         self.all.saturating_sub(self.matches())
     }
@@ -142,7 +132,6 @@ impl FileLines {
     }
 }
 
-/// The level of detail about omitted lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OmissionDetail {
     /// Markers after each file and at the end.
@@ -151,10 +140,8 @@ enum OmissionDetail {
     Brief,
 }
 
-/// The answer to a grep query.
 pub type GrepAnswer = FileAnswer<GrepFound>;
 
-/// The lines that match.
 #[derive(Debug, Clone)]
 pub struct GrepFound {
     /// Path from the root and number of matching lines of each file, in the order of the answer.
@@ -162,14 +149,11 @@ pub struct GrepFound {
     pub files: Vec<(String, u64)>,
     /// Paths from the root of the files without a matching line, if the query lists them.
     pub others: Vec<String>,
-    /// The lines that fit the budget.
     pub shown: Vec<FileLines>,
-    /// Size limit of the page.
     budget: Budget,
 }
 
 impl GrepAnswer {
-    /// Returns the answer to an invalid query.
     pub(super) fn refusal(query: &GrepQuery, error: String, budget: Budget) -> GrepAnswer {
         let page = AnswerPage::refusal(&display(query), INVALID_QUERY, error, budget);
         let (files, others, shown) = Default::default();
@@ -266,7 +250,6 @@ impl GrepAnswer {
         (most, Some(text))
     }
 
-    /// Formats the answer with the first `most` lines.
     fn format(
         &self,
         query: &GrepQuery,
@@ -344,8 +327,8 @@ impl GrepAnswer {
         if budget.used(&text) <= budget.size() { text } else { self.minimal(budget) }
     }
 
-    /// Formats the first line. `shown` is the number of shown matches, `hidden` that of removed
-    /// invisible characters.
+    /// Formats the first line. `shown` is the number of shown matches, and `hidden` the number of
+    /// removed invisible characters.
     fn head(&self, query: &GrepQuery, shown: u64, hidden: usize) -> String {
         let mut head = format!("[{}: ", display(query));
         let Totals { matches, searched, .. } = &self.totals;
@@ -401,17 +384,13 @@ fn also_in(records: &[String], files: usize, detail: OmissionDetail) -> String {
     format!("[also in {}{above}]\n", names.join(", "))
 }
 
-/// Formats a query for the first line.
 fn display(query: &GrepQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }
 
-/// Number of lines of each worker.
 #[derive(Debug, Clone, Default)]
 struct WorkerLines {
-    /// Workers with their numbers of lines, in the order of insertion.
     counts: Vec<(Name, u64)>,
-    /// Index of each worker in `counts`.
     indices: HashMap<Name, usize>,
 }
 

@@ -18,7 +18,6 @@ const REPEATED_WEIGHT: u32 = 60;
 /// Characters with a meaning in a glob. A value of `worker:` without them is an id.
 const GLOB_CHARACTERS: [char; 8] = ['*', '?', '[', ']', '{', '}', '!', '\\'];
 
-/// The options and filters of a query.
 pub(super) struct SearchFilter<'a> {
     under: Option<&'a RelPath>,
     glob: Option<Glob>,
@@ -28,7 +27,6 @@ pub(super) struct SearchFilter<'a> {
     paths: FilterGlobs,
 }
 
-/// The compiled globs of one filter.
 struct FilterGlobs {
     include: Vec<Glob>,
     exclude: Vec<Glob>,
@@ -42,7 +40,6 @@ impl FilterGlobs {
         FilterGlobs { include: globs(&values.include), exclude: globs(&values.exclude) }
     }
 
-    /// Returns true if `matches` accepts one of the included globs and none of the excluded.
     fn accepts(&self, matches: impl Fn(&Glob) -> bool) -> bool {
         (self.include.is_empty() || self.include.iter().any(&matches))
             && !self.exclude.iter().any(matches)
@@ -72,7 +69,6 @@ impl<'a> SearchFilter<'a> {
         Ok(SearchFilter { under: query.under.as_ref(), glob, filters, workers, tools, paths })
     }
 
-    /// Returns true if files of this worker may be shown.
     pub(super) fn admits(&self, member: &Member) -> bool {
         let name = member.name.to_text();
         let status = member.entry.status.as_str();

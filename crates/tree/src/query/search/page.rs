@@ -1,8 +1,8 @@
 //! Formats the answer of a search query.
 //!
-//! The first line states what was searched and found. The passages of each file follow below a line
-//! with their position and the outcome of the call. Each such line ends in a tag that occurs in no
-//! worker's text, so no worker can forge one.
+//! The first line states the extent and the results of the search. The passages of each file follow
+//! below a line with their position and the outcome of the call. Each such line ends in a tag that
+//! occurs in no worker's text, so no worker can forge one.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -22,34 +22,26 @@ use swarmletfs_base::text::clean::{
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
-/// A repeated query takes at most one part in this many of the budget.
+/// Divisor of the budget that a repeated query may take.
 const QUERY_PART: usize = 32;
 /// Approximate size of the first line without the query, in bytes.
 const HEAD: usize = 170;
 /// Approximate size of a byte range, in bytes.
 const RANGE: usize = 16;
-/// Separates passages of a file that are not adjacent.
 const GAP: &str = "[...]\n";
 
-/// The shown passages of one file.
 #[derive(Debug, Clone)]
 pub struct FilePassages {
-    /// Name of the worker.
     pub worker: Name,
-    /// Path from the root of the tree.
     pub path: String,
-    /// Outcome of the call whose output the file is; `None` for other files.
     pub outcome: Option<Outcome>,
     /// Number of shown passages with a word of the query.
     pub passages: u64,
-    /// The shown byte ranges with their text.
     pub text: Vec<(Range<u64>, Rc<str>)>,
 }
 
-/// The answer to a search query.
 pub type SearchAnswer = FileAnswer<SearchFound>;
 
-/// The passages with a word of the query.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFound {
     /// The passages that fit the budget, the best first.
@@ -59,13 +51,11 @@ pub struct SearchFound {
 }
 
 impl SearchAnswer {
-    /// Returns the answer to an invalid query.
     pub(super) fn refusal(query: &SearchQuery, error: String, budget: Budget) -> SearchAnswer {
         let page = AnswerPage::refusal(&display(query, budget), INVALID_QUERY, error, budget);
         SearchAnswer { page, totals: Totals::default(), found: SearchFound::default() }
     }
 
-    /// Returns the amount of shown text, in bytes.
     pub(super) fn shown_bytes(&self) -> usize {
         self.found.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
     }
@@ -77,7 +67,6 @@ impl SearchAnswer {
     }
 }
 
-/// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
     pub query: &'a SearchQuery,
     pub totals: &'a Totals,
@@ -87,7 +76,6 @@ pub(super) struct AnswerFormatter<'a> {
 }
 
 impl AnswerFormatter<'_> {
-    /// Returns the approximate size of the first line, in bytes.
     pub(super) fn head_size(&self) -> usize {
         HEAD + display(self.query, self.budget).len()
     }
@@ -99,7 +87,6 @@ impl AnswerFormatter<'_> {
         (path.len() + line, RANGE + GAP.len() + 1)
     }
 
-    /// Formats an answer without passages.
     pub(super) fn empty(&self) -> SearchAnswer {
         let mut answer = self.format(Vec::new(), 0);
         let page = &mut answer.page;
@@ -148,7 +135,6 @@ impl AnswerFormatter<'_> {
         SearchAnswer { page, totals: self.totals.clone(), found: SearchFound { shown, duplicates } }
     }
 
-    /// Formats the first line.
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
         if self.totals.matches == 0 {
@@ -183,7 +169,6 @@ impl AnswerFormatter<'_> {
     }
 }
 
-/// Formats a query for the first line.
 fn display(query: &SearchQuery, budget: Budget) -> String {
     one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
 }

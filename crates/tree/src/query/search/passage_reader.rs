@@ -22,10 +22,9 @@ use swarmletfs_base::store::read_range;
 /// A byte range of a file: index of the worker, path, start and end.
 type RangeKey = (usize, RelPath, u64, u64);
 
-/// Bytes to read at a time of a file of which many passages are needed in order.
+/// Size of a read if many passages of a file are needed in order, in bytes.
 const WINDOW_BYTES: u64 = 256 << 10;
 
-/// A part of a file.
 struct Window {
     worker: usize,
     path: RelPath,
@@ -55,7 +54,6 @@ impl Window {
     }
 }
 
-/// Reads the files of workers, which are indexed as they were ranked.
 pub(super) struct PassageReader<'a> {
     analyzer: &'a Analyzer,
     workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
@@ -90,7 +88,6 @@ impl<'a> PassageReader<'a> {
         self.workers.get(worker).map(|(member, _)| *member)
     }
 
-    /// Returns the path of a file from the root of the tree.
     pub(super) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
         self.member(worker)
             .map(|member| display_path(&worker_path(&member.name), path))
@@ -131,7 +128,6 @@ impl<'a> PassageReader<'a> {
         Some(String::from_utf8_lossy(&bytes).into())
     }
 
-    /// Returns the bytes of a range, fewer only at the end of the file.
     fn read_bytes(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Vec<u8>> {
         let mut last = self.folder.borrow_mut();
         if last.as_ref().is_none_or(|(known, _)| *known != worker) {
@@ -143,7 +139,6 @@ impl<'a> PassageReader<'a> {
         read_range(&*file, range.start, length).ok()
     }
 
-    /// Returns the passages of a file that is shown, or `None` if its worker is unknown.
     pub(super) fn passages(&self, hit: &FileHit, deadline: Deadline<'_>) -> Option<FilePassages> {
         let FileHit { worker, path, passages, ranges } = hit;
         let text = ranges.iter().filter_map(|range| {
@@ -178,7 +173,6 @@ impl<'a> PassageReader<'a> {
         calls.get(path).copied()
     }
 
-    /// Returns true if the deadline passed before the outcomes of some calls were read.
     pub(super) fn is_late(&self) -> bool {
         self.late.get()
     }

@@ -17,11 +17,10 @@ use swarmletfs_base::text::budget::{Budget, BudgetUnit};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::shares::{Demand, allocate};
 
-/// Amount of text held back after a marker, in bytes.
+/// Most text held back after a marker, in bytes.
 const HELD_MAX: usize = 4 << 20;
 /// Least size of a worker's evidence, in bytes. A worker with a smaller share is only named.
 const EVIDENCE_MIN: usize = 400;
-/// Least size of a worker's evidence, in tokens.
 const EVIDENCE_MIN_TOKENS: usize = 160;
 /// Attempts that shrink evidence by exactly its excess; after that the cut doubles each time.
 const EXACT_ATTEMPTS: usize = 4;
@@ -39,16 +38,13 @@ pub(super) struct MarkerExpander<'a, W> {
     in_json: bool,
     output: W,
     held: Vec<HeldItem>,
-    /// Size of the held text, in bytes.
     held_bytes: usize,
     /// Workers whose markers have occurred.
     seen: HashSet<Name>,
-    /// Workers whose evidence was inserted.
     inserted: HashSet<Name>,
     stats: ExpandStats,
 }
 
-/// A held part of the input.
 enum HeldItem {
     Text(Vec<u8>),
     Marker(Marker),
@@ -56,17 +52,13 @@ enum HeldItem {
 
 /// The text to insert after a marker.
 enum Replacement {
-    /// No text.
     Nothing,
-    /// A fixed line.
     Line(String),
     /// A line that refers to evidence further up.
     Repeated(Name),
-    /// The evidence of a worker.
     Evidence(Arc<Member>),
 }
 
-/// A request for a worker's evidence.
 struct EvidenceRequest {
     outcome: Outcome,
     /// Index of the marker among the held items.
@@ -98,7 +90,7 @@ fn unavailable(why: &str) -> String {
 
 /// Returns the line for a marker of a removed worker; `None` if the marker names no such worker.
 fn removed_worker(view: &View, marker: &Marker) -> Option<String> {
-    // An id that begins as that of the removed worker does would be another worker.
+    // An id with the same beginning as the id of the removed worker belongs to another worker.
     let is_there = marker.names().any(|name| view.worker(&name).is_ok());
     let removed =
         marker.names().find_map(|name| view.removed_worker(&name)).filter(|_| !is_there)?;
@@ -109,7 +101,7 @@ fn removed_worker(view: &View, marker: &Marker) -> Option<String> {
 /// Returns the worker that a marker names by its id, or else by the beginning of its id.
 ///
 /// # Errors
-/// Those of [`View::find_worker`].
+/// Any error of [`View::find_worker`].
 fn marked_worker(view: &View, marker: &Marker) -> Result<Arc<Member>> {
     let exact = marker.names().find_map(|name| view.worker(&name).ok());
     let mut found = marker.names().map(|name| view.find_worker(&name));
@@ -122,8 +114,6 @@ fn marked_worker(view: &View, marker: &Marker) -> Result<Arc<Member>> {
 }
 
 impl<'a, W: Write> MarkerExpander<'a, W> {
-    /// Creates an expander that writes to `output`. `in_json` is true if evidence is inserted into
-    /// JSON strings.
     pub(super) fn new(
         renderer: &'a Renderer,
         budget: Option<Budget>,
@@ -145,7 +135,6 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         }
     }
 
-    /// Copies text.
     pub(super) fn text(&mut self, text: &[u8]) -> Result<(), ExpandError> {
         if text.is_empty() {
             return Ok(());
@@ -173,18 +162,15 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         self.held.extend(marker.map(HeldItem::Marker));
     }
 
-    /// Copies the rest of `input` unchanged.
     pub(super) fn copy(&mut self, input: &mut impl Read) -> Result<(), ExpandError> {
         io::copy(input, &mut self.output).map(|_| ()).map_err(ExpandError::Write)
     }
 
-    /// Flushes the output and returns the counts.
     pub(super) fn finish(mut self) -> Result<ExpandStats, ExpandError> {
         self.output.flush().map_err(ExpandError::Write)?;
         Ok(self.stats)
     }
 
-    /// Writes to the output.
     fn write(&mut self, bytes: &[u8]) -> Result<(), ExpandError> {
         self.output.write_all(bytes).map_err(ExpandError::Write)
     }
@@ -235,7 +221,7 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         self.write(inner.split_at(inner.len() - 1).0.as_bytes())
     }
 
-    /// Decides what to insert after a marker, and counts markers that are not expanded.
+    /// Chooses the replacement of a marker, and counts markers that are not expanded.
     fn replacement(&mut self, marker: &Marker) -> Replacement {
         let view = self.fitter.renderer.view();
         if marker.is_of_another_run(view) {
@@ -395,7 +381,6 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
     }
 }
 
-/// Renders evidence to fit a size.
 #[derive(Clone, Copy)]
 struct EvidenceFitter<'a> {
     renderer: &'a Renderer,
@@ -409,7 +394,6 @@ impl EvidenceFitter<'_> {
         self.each.used(&format!("\n\n{text}\n"))
     }
 
-    /// Returns the least size of a worker's evidence.
     fn evidence_min(&self) -> usize {
         match self.each.unit() {
             BudgetUnit::Bytes => EVIDENCE_MIN,

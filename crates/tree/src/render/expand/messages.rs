@@ -54,7 +54,6 @@ pub(super) fn expand_messages<W: Write>(
     }
 }
 
-/// Records all bytes that are read through it.
 struct RecordingReader<'a, R> {
     input: BufReader<R>,
     read: &'a RefCell<Vec<u8>>,
@@ -68,12 +67,11 @@ impl<R: Read> Read for RecordingReader<'_, R> {
     }
 }
 
-/// State of the expansion of a list of messages.
 struct MessageList<'a, 'r, W> {
     format: InputFormat,
     read: &'a RefCell<Vec<u8>>,
     expander: &'a mut MarkerExpander<'r, W>,
-    /// An error that is not one of JSON.
+    /// An error other than a JSON error.
     failed: Option<ExpandError>,
     is_found: bool,
 }
@@ -194,7 +192,6 @@ impl<'a> Members<'a> {
         self.0.iter().rfind(|(key, _)| key == name).map(|(_, value)| *value)
     }
 
-    /// Returns the string value of the member of this name.
     fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         serde_json::from_str(self.get(name)?.get()).ok()
     }
@@ -273,7 +270,7 @@ fn results(format: InputFormat, message: &RawValue) -> Vec<Range<usize>> {
     spans
 }
 
-/// Returns true if `id`, the path of a LangChain class, is that of a tool message.
+/// Returns true if `id`, the path of a LangChain class, names a tool message.
 fn is_tool_class(id: &RawValue) -> bool {
     let id: Vec<Cow<'_, str>> = serde_json::from_str(id.get()).unwrap_or_default();
     id.last()

@@ -29,13 +29,10 @@ const TEXT_MAX: usize = 4 << 20;
 const TEXT_ENOUGH: usize = 1 << 20;
 /// Memory for cached segments, in bytes.
 const SEGMENTS_BYTES: u64 = 96 << 20;
-/// Expected number of cached segments.
 const SEGMENTS: usize = 4_000;
-/// Number of workers whose segment lists are cached.
 const WORKERS: usize = 100_000;
 /// Approximate duration of one call of [`Index::catch_up`].
 const CATCH_UP: Duration = Duration::from_millis(100);
-/// Most time for one worker in [`Index::catch_up`].
 const WORKER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Directory whose files are named by the number and the tool of a call.
 const CALLS: &[u8] = b"tool_calls/";
@@ -43,11 +40,10 @@ const CALLS: &[u8] = b"tool_calls/";
 /// Files of a worker that were not indexed, or not to their end, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
-    /// Binary files.
     pub binary: u64,
     /// Files and directories that could not be read.
     pub unreadable: u64,
-    /// Files that there was no time to read.
+    /// Files that were not read in time.
     pub late: u64,
 }
 
@@ -59,19 +55,14 @@ impl std::ops::AddAssign for Unread {
     }
 }
 
-/// The index of one worker's files.
 #[derive(Clone, Default)]
 pub struct WorkerIndex {
     pub(super) segments: Vec<Arc<Segment>>,
-    /// Number of indexed files.
     pub files: u64,
-    /// Amount of indexed text, in bytes.
     pub bytes: u64,
-    /// Files that were not indexed.
     pub unread: Unread,
 }
 
-/// The cached list of a worker's segments.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct SegmentList {
     segments: Vec<Key>,
@@ -80,7 +71,6 @@ struct SegmentList {
     unread: Unread,
 }
 
-/// Weighs segments by their memory use.
 #[derive(Clone)]
 struct SegmentWeighter;
 
@@ -90,11 +80,9 @@ impl Weighter<Key, Arc<Segment>> for SegmentWeighter {
     }
 }
 
-/// Indexes a worker's files until the deadline passes.
 pub(super) type ReadWorker<'a> =
     &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, Deadline<'_>) -> Result<WorkerIndex>;
 
-/// The index of a view.
 pub struct Index {
     segments: Cache<Key, Arc<Segment>, SegmentWeighter>,
     workers: Cache<Key, Arc<SegmentList>>,
@@ -179,7 +167,6 @@ impl Index {
         Ok(WorkerIndex { segments, files, bytes, unread })
     }
 
-    /// Returns true if [`Index::catch_up`] has work to do.
     pub fn has_backlog(&self) -> bool {
         let mut next = self.catching_up.lock();
         if self.search_was_late.swap(false, Ordering::AcqRel) {
@@ -236,7 +223,6 @@ impl Index {
         Some(WorkerIndex { segments, files, bytes, unread })
     }
 
-    /// Returns a cached segment.
     fn segment(&self, key: Key) -> Option<Arc<Segment>> {
         self.segments.get(&key).or_else(|| {
             let (disk, _) = self.disk.as_ref()?;
@@ -247,21 +233,18 @@ impl Index {
     }
 }
 
-/// Text of a file that is not yet in a segment.
 struct PendingText {
     path: RelPath,
     start: u64,
     bytes: Vec<u8>,
 }
 
-/// Reads the files of a worker and builds its missing segments.
 struct WorkerIndexer<'a> {
     index: &'a Index,
     member: &'a Name,
     contents: SegmentList,
     segments: Vec<Arc<Segment>>,
     pending: Vec<PendingText>,
-    /// Amount of text in `pending`, in bytes.
     pending_bytes: usize,
 }
 

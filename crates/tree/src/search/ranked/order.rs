@@ -1,8 +1,8 @@
 //! The order of passages by score, as far as it is read.
 //!
 //! A query of common words has hundreds of thousands of passages, of which few are ever considered.
-//! The best ones are sorted first. The others are collected once those are used up, and only as far
-//! as they fit into the room that is left then, which is mostly small.
+//! The best ones are sorted first. The others are collected only after these, and only if they fit
+//! into the remaining room, which is mostly small.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,21 +16,20 @@ const SORTED_MIN: usize = 1_000;
 pub(super) struct Candidate {
     pub(super) score: Reverse<i64>,
     pub(super) worker: u32,
-    /// Index of the passage among those of its worker.
+    /// Index of the passage among the passages of its worker.
     pub(super) at: u32,
-    /// Bytes that it takes at least, without the lines around it.
+    /// Minimum size of the passage without the lines around it, in bytes.
     pub(super) least: u32,
 }
 
-/// Keeps the least items of those that are offered.
+/// Keeps the least of the offered items.
 pub(super) struct Least<T> {
-    /// The greatest of them is on top.
+    /// The greatest of the kept items is on top.
     items: BinaryHeap<T>,
     count: usize,
 }
 
 impl<T: Ord> Least<T> {
-    /// Creates an empty set of at most `count` items.
     pub(super) fn new(count: usize) -> Least<T> {
         Least { items: BinaryHeap::with_capacity(count), count }
     }
@@ -43,19 +42,17 @@ impl<T: Ord> Least<T> {
         }
     }
 
-    /// Returns the items in order.
     pub(super) fn into_sorted(self) -> Vec<T> {
         self.items.into_sorted_vec()
     }
 }
 
-/// The best passages, in order.
 pub struct BestPassages {
     best: Vec<Candidate>,
 }
 
 impl BestPassages {
-    /// Chooses from the passages that `each` calls its argument with.
+    /// Chooses from the passages that `each` passes to its argument.
     pub(super) fn new(each: impl FnOnce(&mut dyn FnMut(Candidate))) -> BestPassages {
         let mut best = Least::new(SORTED_MIN);
         each(&mut |candidate| best.offer(candidate));
@@ -65,7 +62,7 @@ impl BestPassages {
 
 /// Passages that are sorted as far as they are read.
 struct LazyOrder {
-    /// The first `sorted` of them come first, in order.
+    /// The passages, of which the first `sorted` are in order.
     all: Vec<Candidate>,
     sorted: usize,
 }
@@ -92,7 +89,6 @@ impl LazyOrder {
     }
 }
 
-/// All passages in order, one after the other.
 pub(super) struct Walk<'a> {
     best: &'a [Candidate],
     /// Returns the passages after the given one that take at most the given number of bytes, in any
@@ -123,7 +119,6 @@ impl<'a> Walk<'a> {
         self.rest.get_or_insert_with(others).get(position, room)
     }
 
-    /// Goes on to the following passage.
     pub(super) fn advance(&mut self) {
         self.next += 1;
     }

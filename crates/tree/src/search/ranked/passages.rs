@@ -34,7 +34,6 @@ pub(super) fn passages(text: &str) -> Vec<&str> {
     passages
 }
 
-/// Returns the byte offset at which to cut a long line.
 fn cut(line: &str) -> usize {
     let head = line.get(..line.floor_char_boundary(PASSAGE)).unwrap_or(line);
     let after =

@@ -16,7 +16,6 @@ static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(token).ok()
 });
 
-/// A parsed full-text query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankedQuery {
     /// The stems to search for, without duplicates.
@@ -25,7 +24,6 @@ pub struct RankedQuery {
     pub phrases: Vec<Vec<String>>,
     /// Stems that a passage must not contain.
     pub excluded: Vec<String>,
-    /// Filters on workers and files.
     pub filters: Filters,
 }
 
@@ -42,7 +40,6 @@ pub struct Filters {
     pub paths: FilterValues,
 }
 
-/// The values of one filter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterValues {
     /// At least one of these has to match, unless the list is empty.
@@ -52,7 +49,6 @@ pub struct FilterValues {
 }
 
 impl FilterValues {
-    /// Returns true if the filter has no values.
     pub fn is_empty(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
@@ -113,7 +109,6 @@ impl RankedQuery {
         query
     }
 
-    /// Returns true if `text` contains all phrases of the query.
     pub(super) fn contains_phrases(&self, text: &str) -> bool {
         let mut text_words = Vec::new();
         if !self.phrases.is_empty() {

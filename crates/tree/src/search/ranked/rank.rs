@@ -1,7 +1,7 @@
 //! Scores passages against a query with BM25.
 //!
 //! A passage is scored on four levels: by itself, in two neighborhoods, and by its file. The topic
-//! of a passage is often named shortly before it, and that of a file elsewhere in the file.
+//! of a passage is often named shortly before it, and the topic of a file elsewhere in the file.
 //!
 //! All statistics come from the selected workers. Scores are integers, so that the order does not
 //! depend on floating-point differences between machines. Equal scores are ordered by path.
@@ -25,7 +25,6 @@ const COORDINATION: f64 = 0.5;
 /// Weights of the levels: the passage, its neighborhoods, its file.
 const WEIGHTS: [f64; LEVELS] = [1.0, 0.5, 0.5, 1.2];
 const LEVELS: usize = NEAR.len() + 2;
-/// Index of the file's level.
 const FILE: usize = LEVELS - 1;
 /// Bonus factor of a passage that has all words of the query together with its neighbors.
 const COVERAGE: f64 = 3.0;
@@ -39,7 +38,6 @@ const WORD_SETS_MAX: usize = 64;
 /// Score units per 1.0.
 const UNIT: f64 = 1_000_000.0;
 
-/// A word of the query in a passage.
 #[derive(Debug, Clone, Copy)]
 struct TermMatch {
     passage: u32,
@@ -47,7 +45,6 @@ struct TermMatch {
     term_freq: u32,
 }
 
-/// The words of the query in a segment.
 struct SegmentMatches {
     /// The matches, ordered by passage and term.
     all: Vec<TermMatch>,
@@ -55,18 +52,14 @@ struct SegmentMatches {
     excluded: Vec<u32>,
 }
 
-/// Statistics of one level.
 #[derive(Debug, Clone, Default)]
 struct LevelStats {
-    /// Number of texts.
     texts: u64,
-    /// Number of words in these texts.
     words: u64,
     /// Number of texts with each word of the query.
     doc_freqs: Vec<u64>,
 }
 
-/// A passage with its score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScoredPassage {
     pub(super) id: PassageId,
@@ -74,7 +67,7 @@ pub(super) struct ScoredPassage {
     pub(super) score: i64,
     /// The words of the query in the passage, as bits; 0 if one of them is beyond the 64th.
     words: u64,
-    /// True if the passage has a word of the query; else it is near one that has.
+    /// True if the passage has a word of the query; false if it is only near such a passage.
     pub(super) has_word: bool,
     /// True if the passage is in a record and another file of the worker has a passage with all
     /// its words of the query.
@@ -94,7 +87,6 @@ pub(super) struct PassageId {
     pub(super) worker: u32,
     pub(super) segment: u32,
     pub(super) chunk: u32,
-    /// Index of the passage in its segment.
     pub(super) passage: u32,
 }
 
@@ -109,14 +101,12 @@ pub(super) fn is_in_same_chunk(a: &ScoredPassage, b: &ScoredPassage) -> bool {
     chunk_id(a.id) == chunk_id(b.id)
 }
 
-/// The words of a query in one worker's index.
 pub struct WorkerMatches {
     segments: Vec<(Arc<SegmentHeader>, SegmentMatches)>,
     /// Statistics of primary files and of the other files.
     levels: [Levels; 2],
 }
 
-/// Statistics of all levels.
 type Levels = [LevelStats; LEVELS];
 
 impl WorkerMatches {
@@ -151,12 +141,9 @@ impl WorkerMatches {
     }
 }
 
-/// The scored passages of all workers.
 pub struct RankedPassages {
     pub(super) workers: Vec<WorkerMatches>,
-    /// The passages of each worker, in the order of paths.
     pub(super) passages: Vec<Vec<ScoredPassage>>,
-    /// Passages with an excluded word, in order.
     pub(super) excluded: Vec<PassageId>,
 }
 
@@ -196,7 +183,6 @@ impl RankedPassages {
         self.passages = passages;
     }
 
-    /// Returns true if passages that are all in one chunk are in a record.
     fn are_in_record(
         &self,
         passages: &[ScoredPassage],
@@ -284,7 +270,6 @@ impl SegmentMatches {
         SegmentMatches { all, excluded }
     }
 
-    /// Returns the matches in the passages of `range`.
     fn within(&self, Range { start: first, end }: Range<u32>) -> &[TermMatch] {
         let (_, all) = self.all.split_at(self.all.partition_point(|found| found.passage < first));
         all.split_at(all.partition_point(|found| found.passage < end)).0
@@ -301,7 +286,6 @@ impl LevelStats {
             .for_each(|(doc_freq, more)| *doc_freq += more);
     }
 
-    /// Counts the words of one text.
     fn add_text(&mut self, counts: &TermCounts) {
         for term in &counts.present {
             self.doc_freqs.get_mut(*term).into_iter().for_each(|doc_freq| *doc_freq += 1);
@@ -309,10 +293,8 @@ impl LevelStats {
     }
 }
 
-/// Frequencies of the query's words in one text.
 struct TermCounts {
     term_freqs: Vec<u32>,
-    /// Indexes of the words with a frequency above 0.
     present: Vec<usize>,
 }
 
@@ -342,11 +324,8 @@ impl TermCounts {
 struct Neighborhood<'a> {
     /// Number of passages before and after.
     near: u32,
-    /// Numbers of the passages.
     passages: Range<u32>,
-    /// Number of words in the passages.
     words: u64,
-    /// Frequencies of the query's words in the passages.
     term_freqs: Vec<u32>,
     /// The matches from the first passage on.
     from_first: &'a [TermMatch],
@@ -354,11 +333,9 @@ struct Neighborhood<'a> {
     after_last: &'a [TermMatch],
 }
 
-/// A passage and its neighborhoods.
 type Neighborhoods<'a> = [Neighborhood<'a>; FILE];
 
 impl<'a> Neighborhood<'a> {
-    /// Creates the neighborhoods of the passages of any chunk, for a query of `terms` words.
     fn all(terms: usize) -> Neighborhoods<'a> {
         let [close, far] = NEAR.map(|near| near as u32);
         [0, close, far].map(|near| Neighborhood {
@@ -379,12 +356,11 @@ impl<'a> Neighborhood<'a> {
         (self.from_first, self.after_last) = (matches, matches);
     }
 
-    /// Moves forward to a passage of the chunk.
     fn move_to(&mut self, passage: u32, chunk: &ChunkPassages<'_>) {
         let Range { start: first, end } = chunk.numbers;
         let from = passage.saturating_sub(self.near).max(first);
         let to = (passage + self.near + 1).min(end);
-        // What is between is added first, so that nothing is subtracted that was not added.
+        // The passages in between are added first, so that every subtracted word was added before.
         self.words += chunk.word_count(self.passages.end..to);
         self.words -= chunk.word_count(self.passages.start..from);
         self.passages = from..to;
@@ -432,17 +408,13 @@ fn each_passage<'a>(
     }
 }
 
-/// The passages of a chunk.
 struct ChunkPassages<'a> {
     file: &'a FileChunk,
-    /// Numbers of the passages in their segment.
     numbers: Range<u32>,
-    /// Number of words in each passage.
     words: &'a [u16],
 }
 
 impl ChunkPassages<'_> {
-    /// Returns the number of words in some passages of the chunk.
     fn word_count(&self, passages: Range<u32>) -> u64 {
         let skipped = passages.start.saturating_sub(self.numbers.start) as usize;
         let words = self.words.iter().skip(skipped).take(passages.len());
@@ -450,7 +422,6 @@ impl ChunkPassages<'_> {
     }
 }
 
-/// Returns the chunks of a segment with their passages.
 fn chunks(header: &SegmentHeader) -> impl Iterator<Item = ChunkPassages<'_>> {
     header.chunks.iter().scan((0, header.words.as_slice()), |(first, rest), file| {
         let (words, after) = rest.split_at_checked(file.passages as usize)?;
@@ -524,9 +495,7 @@ fn count_neighborhoods(
     }
 }
 
-/// BM25 parameters of one level.
 struct LevelScorer {
-    /// Average number of words in a text.
     average_words: f64,
     /// Inverse document frequency of each word of the query.
     idfs: Vec<f64>,
@@ -560,7 +529,6 @@ impl LevelScorer {
     }
 }
 
-/// Returns the inverse document frequency of a word that `doc_freq` of `texts` texts have.
 fn idf(doc_freq: f64, texts: f64) -> f64 {
     (1.0 + (texts - doc_freq + 0.5).max(0.0) / (doc_freq + 0.5)).ln()
 }
@@ -620,9 +588,9 @@ fn word_set(term_freqs: &[u32]) -> u64 {
     set.try_fold(0, |set, bit| Some(set | bit?)).unwrap_or(0)
 }
 
-/// Returns the bonus of a passage for the words of the query that it has together with its
-/// neighbors, weighted by their inverse document frequencies. `term_freqs` are those of all of
-/// them.
+/// Returns the bonus for the words of the query that a passage has together with its neighbors. The
+/// words are weighted by their inverse document frequencies, and `term_freqs` counts them in all of
+/// these passages.
 fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], term_freqs: &[u32]) -> f64 {
     if scorer.idfs.len() < 2 {
         return 0.0;

@@ -29,20 +29,17 @@ static ESCAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A file, or a section of one, that a segment indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileChunk {
-    /// Path of the file, relative to the worker's directory.
     #[serde(with = "path")]
     pub(super) path: RelPath,
     /// Offset of the chunk in the file, in bytes.
     pub(super) start: u64,
     /// Number of passages; the first one stands for the file's name.
     pub(super) passages: u32,
-    /// Number of words in all passages.
     pub(super) words: u64,
     /// Sum of the words of every passage's neighborhood, for each size in [`NEAR`].
     pub(super) near: [u64; NEAR.len()],
 }
 
-/// Serializes a path as bytes.
 mod path {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -64,7 +61,6 @@ pub(super) struct SegmentHeader {
     pub(super) chunks: Vec<FileChunk>,
     /// Length of each passage in bytes; 0 for the name of a file.
     pub(super) lengths: Vec<u16>,
-    /// Number of words in each passage.
     pub(super) words: Vec<u16>,
     /// Hash of the words of each passage, which finds duplicates.
     pub(super) word_hashes: Vec<u64>,
@@ -72,7 +68,6 @@ pub(super) struct SegmentHeader {
     terms: u32,
 }
 
-/// An inverted index of some text.
 pub(super) struct Segment {
     header: Arc<SegmentHeader>,
     terms: Map<Vec<u8>>,
@@ -80,7 +75,6 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Returns the header.
     pub(super) fn header(&self) -> &Arc<SegmentHeader> {
         &self.header
     }
@@ -98,7 +92,6 @@ impl Segment {
         Some(Postings { left, rest, passage: 0 })
     }
 
-    /// Returns the approximate memory use, in bytes.
     pub(super) fn size(&self) -> usize {
         let names: usize = self
             .header
@@ -112,7 +105,6 @@ impl Segment {
             + self.postings.len()
     }
 
-    /// Serializes the segment. Returns `None` if serialization fails.
     pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = postcard::to_stdvec(&*self.header).ok()?;
         bytes.extend(self.terms.as_fst().as_bytes());
@@ -120,7 +112,6 @@ impl Segment {
         Some(bytes)
     }
 
-    /// Parses a serialized segment. Returns `None` if `bytes` is not one.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Segment> {
         let (header, rest) = postcard::take_from_bytes::<SegmentHeader>(bytes).ok()?;
         let passages: u64 = header.chunks.iter().map(|chunk| u64::from(chunk.passages)).sum();
@@ -172,7 +163,6 @@ pub(super) struct SegmentWriter {
     last: Vec<u32>,
 }
 
-/// The last segment that has a term of the vocabulary.
 #[derive(Debug, Clone, Copy, Default)]
 struct TermPlace {
     /// Number of the segment; 0 if no segment has the term.
@@ -189,7 +179,6 @@ struct Posting {
 }
 
 impl SegmentWriter {
-    /// Starts a segment.
     pub(super) fn begin(&mut self) {
         self.generation = match self.generation.checked_add(1) {
             Some(next) if !self.vocabulary.is_full() => next,
@@ -260,7 +249,6 @@ impl SegmentWriter {
         self.header.word_hashes.push(word_hash.finish());
     }
 
-    /// Returns the finished segment, or `None` if it cannot be serialized.
     pub(super) fn finish(&mut self) -> Option<Segment> {
         let mut header = std::mem::take(&mut self.header);
         let names = self.terms.iter().map(|number| self.vocabulary.term(*number));

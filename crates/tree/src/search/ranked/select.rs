@@ -26,9 +26,9 @@ const DUPLICATE_PERCENT: usize = 80;
 const COMPARABLE_WORDS: usize = 2 * SHINGLE;
 /// Score of passages from failed calls, in percent of their normal score.
 const FAVORED: i64 = 150;
-/// Number of best passages among which failed calls are looked for.
+/// Number of best passages that are checked for failed calls.
 const FAVORED_AMONG: usize = 100;
-/// Number of workers whose failed calls are looked for.
+/// Number of workers that are checked for failed calls.
 const FAVORED_WORKERS: usize = 16;
 /// Passages to try before the deadline applies, so that a match is shown if one is counted.
 const TRIED_MIN: usize = 32;
@@ -37,7 +37,6 @@ const REFUSED_PER_CHECK: usize = 64;
 /// Remaining bytes that are too few for a passage.
 const PASSAGE_MIN: usize = 60;
 
-/// Limits on the selected passages.
 #[derive(Clone, Copy)]
 pub struct SelectionLimits<'a> {
     /// Total size in bytes, including the lines around passages.
@@ -50,17 +49,13 @@ pub struct SelectionLimits<'a> {
     pub frame: &'a dyn Fn(usize, &RelPath) -> (usize, usize),
 }
 
-/// Reads a byte range of a worker's file.
 pub(super) type ReadRange<'a> = &'a dyn Fn(usize, &RelPath, Range<u64>) -> Option<Rc<str>>;
 
-/// The selected ranges of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHit {
     /// Index of the worker among the ranked workers.
     pub worker: usize,
-    /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
-    /// The selected byte ranges, in order.
     pub ranges: Vec<Range<u64>>,
     /// Number of selected passages that count as matches.
     pub passages: u64,
@@ -69,15 +64,11 @@ pub struct FileHit {
 /// Numbers of passages with a word of a query, and of the files and workers that have some.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MatchCounts {
-    /// Number of passages.
     pub passages: u64,
-    /// Number of files.
     pub files: u64,
-    /// Number of workers.
     pub workers: u64,
 }
 
-/// The selected passages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PassageSelection {
     /// The files, ordered by their best passage.
@@ -88,7 +79,6 @@ pub struct PassageSelection {
     pub complete: bool,
 }
 
-/// The selected passages of one chunk.
 #[derive(Default)]
 struct SelectedChunk {
     passages: BTreeSet<u32>,
@@ -99,11 +89,8 @@ struct SelectedChunk {
 
 /// Lengths and hashes of the passages of a chunk, the first of which is the name of the file.
 struct ChunkText<'a> {
-    /// Number of the first passage in the segment.
     first: u32,
-    /// Length of each passage in bytes.
     lengths: &'a [u16],
-    /// Hash of the words of each passage.
     word_hashes: &'a [u64],
 }
 
@@ -132,7 +119,7 @@ impl RankedPassages {
             let matches = passages.iter().filter(|one| one.counts()).count();
             counts.passages += matches as u64;
             let Some(first) = passages.first().filter(|_| matches > 0) else { continue };
-            // Passages are in the order of paths, so those of a file follow one another.
+            // Passages are in the order of paths, so the passages of a file follow one another.
             let Some(path) = self.path_ref(chunk_id(first.id)) else { continue };
             let file = (first.id.worker, path);
             counts.files += u64::from(last != Some(file));
@@ -165,7 +152,6 @@ impl RankedPassages {
         complete
     }
 
-    /// Returns true if a passage and the next one contain the phrases of `query`.
     fn has_phrases(&self, id: PassageId, query: &RankedQuery, read: ReadRange<'_>) -> bool {
         let range = self.range(id, id.passage..id.passage + 1 + u32::from(self.has_next(id)));
         let text = self
@@ -175,8 +161,8 @@ impl RankedPassages {
         text.is_some_and(|text| query.contains_phrases(&text))
     }
 
-    /// Raises the scores of passages from failed calls, if some of them are among the best.
-    /// Readers who search a swarm mostly want to know what went wrong.
+    /// Raises the scores of passages from failed calls, if some of them are among the best. Readers
+    /// who search a swarm are mostly interested in failures.
     ///
     /// `is_failed` returns true if a worker's file is the output of a failed call. It is slow, so
     /// it is called for few workers only.
@@ -224,7 +210,6 @@ impl RankedPassages {
         others
     }
 
-    /// Calls `take` with each passage.
     fn each_candidate(&self, mut take: impl FnMut(Candidate)) {
         for passages in &self.passages {
             let mut next = 0..;
@@ -239,12 +224,10 @@ impl RankedPassages {
         }
     }
 
-    /// Returns the passages of each chunk.
     fn by_chunk(&self) -> impl Iterator<Item = &[ScoredPassage]> {
         self.passages.iter().flat_map(|passages| passages.chunk_by(is_in_same_chunk))
     }
 
-    /// Returns the chunk of a passage.
     fn chunk(&self, id: PassageId) -> Option<ChunkText<'_>> {
         let (header, (first, end)) = (self.header(id)?, self.bounds(id)?);
         let range = first as usize..end as usize;
@@ -253,7 +236,7 @@ impl RankedPassages {
     }
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
-    /// passages come last, judged by the text that `read` returns. `best` are the best of these
+    /// passages come last, judged by the text that `read` returns. `best` holds the best of all
     /// passages.
     pub fn select(
         &self,
@@ -398,20 +381,18 @@ impl RankedPassages {
         self.bounds(id).is_some_and(|(_, end)| id.passage + 1 < end)
     }
 
-    /// Returns a hash of a passage's words. Names have none, since many files may share one.
     fn word_hash(&self, id: PassageId) -> Option<u64> {
         self.chunk(id)?.word_hash(id.passage)
     }
 
-    /// Returns the total length of passages of a segment, in bytes.
     fn length(&self, id: PassageId, passages: impl IntoIterator<Item = u32>) -> Option<usize> {
         let lengths = &self.header(id)?.lengths;
         let length = |passage| lengths.get(passage as usize).map(|length| usize::from(*length));
         passages.into_iter().map(length).sum()
     }
 
-    /// Returns the byte range of passages in their file. The range of a name is that of the first
-    /// passage of the text.
+    /// Returns the byte range of passages in their file. A name has the range of the first passage
+    /// of the text.
     fn range(&self, id: PassageId, passages: Range<u32>) -> Option<Range<u64>> {
         let header = self.header(id)?;
         let chunk = header.chunks.get(id.chunk as usize)?;
@@ -442,7 +423,6 @@ impl RankedPassages {
     }
 }
 
-/// The result of offering a passage to a [`Selector`].
 #[derive(Debug, PartialEq, Eq)]
 enum Offer {
     /// The passage is selected now, or was before.
@@ -453,17 +433,14 @@ enum Offer {
     Duplicate,
 }
 
-/// The selection under construction.
 struct Selector<'a> {
     ranked: &'a RankedPassages,
     limits: SelectionLimits<'a>,
     read: ReadRange<'a>,
-    /// Bytes left.
     left: usize,
     selected: BTreeMap<ChunkId, SelectedChunk>,
     /// Hashes of whole selected passages.
     word_hashes: HashSet<u64, RandomState>,
-    /// Hashes of the shingles of selected passages.
     shingles: HashSet<u64, RandomState>,
 }
 
@@ -557,7 +534,6 @@ impl<'a> Selector<'a> {
         selected.is_some_and(|selected| selected.passages.contains(&id.passage))
     }
 
-    /// Returns true if a selected passage has the words with this hash.
     fn is_repeat(&self, word_hash: Option<u64>) -> bool {
         word_hash.is_some_and(|hash| self.word_hashes.contains(&hash))
     }
@@ -567,7 +543,6 @@ impl<'a> Selector<'a> {
         one.counts() && !self.is_selected(one.id) && !self.is_repeat(self.ranked.word_hash(one.id))
     }
 
-    /// Returns the number of matches that repeat a selected passage.
     fn repeat_count(&self) -> usize {
         let mut count = 0;
         for passages in self.ranked.by_chunk() {
@@ -584,7 +559,6 @@ impl<'a> Selector<'a> {
         count
     }
 
-    /// Returns the selected passages, grouped by file.
     fn finish(self) -> Vec<FileHit> {
         let mut hits: Vec<(usize, FileHit)> = self
             .selected
@@ -602,7 +576,6 @@ fn minimal(passage: u32, (first, end): (u32, u32)) -> impl Iterator<Item = u32> 
     std::iter::once(passage).chain(after)
 }
 
-/// Returns true if `passages` contains a neighbor of `passage`.
 fn touches(passages: &BTreeSet<u32>, passage: u32) -> bool {
     passages.contains(&(passage + 1))
         || passage.checked_sub(1).is_some_and(|before| passages.contains(&before))

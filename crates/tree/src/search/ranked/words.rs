@@ -52,7 +52,6 @@ pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
     }
 }
 
-/// Snowball's English stemmer.
 pub struct WordStemmer(Stemmer);
 
 impl Default for WordStemmer {
@@ -62,14 +61,12 @@ impl Default for WordStemmer {
 }
 
 impl WordStemmer {
-    /// Returns the stem of a lower-case word.
     pub fn stem<'a>(&self, word: &'a str) -> Cow<'a, str> {
         // A word with a digit is a name or a number, which has no stem.
         let has_digit = word.bytes().any(|byte| byte.is_ascii_digit());
         if has_digit { Cow::Borrowed(word) } else { self.0.stem(word) }
     }
 
-    /// Returns the stems of the words of `text`, in order.
     pub fn stem_text(&self, text: &str) -> Vec<String> {
         let mut stems = Vec::new();
         words(text, |word| stems.push(self.stem(word).into_owned()));
@@ -77,18 +74,16 @@ impl WordStemmer {
     }
 }
 
-/// Numbers the stems of the words it has met.
+/// Assigns numbers to the stems of words.
 #[derive(Default)]
 pub(super) struct Vocabulary {
     stemmer: WordStemmer,
     words: HashMap<Arc<str>, u32, RandomState>,
     stems: HashMap<Arc<str>, u32, RandomState>,
-    /// The stems, indexed by number.
     terms: Vec<Arc<str>>,
 }
 
 impl Vocabulary {
-    /// Returns true if the vocabulary should be replaced rather than grow further.
     pub(super) fn is_full(&self) -> bool {
         self.words.len() >= VOCABULARY_MAX
     }
@@ -112,7 +107,6 @@ impl Vocabulary {
         number
     }
 
-    /// Returns the stem with this number.
     pub(super) fn term(&self, number: u32) -> Option<&str> {
         self.terms.get(number as usize).map(|term| &**term)
     }

@@ -31,12 +31,10 @@ const MESSAGE_TYPES: [&str; 3] = ["user", "assistant", "progress"];
 static LITERAL: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"(?s-u)"(?:[^"\\]|\\.)*""#).ok());
 
-/// The format of a record, whose lines can repeat those of other files.
+/// The format of a record, whose lines can repeat lines of other files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordFormat {
-    /// Lines of text.
     Text,
-    /// JSON.
     Json,
     /// A transcript. Its lines can be copies only if they are messages.
     Transcript,
@@ -65,12 +63,10 @@ impl CopiedLines {
         true
     }
 
-    /// Returns true if no line is a copy.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns true if the matching line with the index `line` is a copy.
     pub fn contains(&self, line: u64) -> bool {
         let after = self.0.partition_point(|run| run.start <= line);
         let run = after.checked_sub(1).and_then(|at| self.0.get(at));
@@ -81,7 +77,7 @@ impl CopiedLines {
 /// The matching lines that were counted in the files of a worker. Files have numbers, from 0.
 pub(super) struct CountedLines<'a> {
     pattern: &'a Pattern,
-    /// The file of each line with a text.
+    /// The files that have a line with each text.
     files: HashMap<Key, Vec<u32>>,
     /// Number of lines that can still be added.
     room: usize,
@@ -89,13 +85,11 @@ pub(super) struct CountedLines<'a> {
     repeated: BTreeSet<(u32, u32)>,
 }
 
-/// The state of the search in one record.
 pub(super) struct SearchedRecord {
     file: u32,
     format: RecordFormat,
     /// Number of the record's lines with each text.
     used: HashMap<Key, usize>,
-    /// Number of matching lines.
     matches: u64,
     copies: CopiedLines,
 }
@@ -126,7 +120,6 @@ impl<'a> CountedLines<'a> {
         CountedLines { pattern, files, room: LINES_MAX, repeated }
     }
 
-    /// Adds a matching line of a file that is no record.
     pub(super) fn add(&mut self, file: u32, line: &[u8]) {
         if let Some(room) = self.room.checked_sub(1) {
             self.room = room;
@@ -170,7 +163,6 @@ impl<'a> CountedLines<'a> {
         is_copy
     }
 
-    /// Returns the records that repeat lines of `file`.
     pub(super) fn records_with(&self, file: u32) -> impl Iterator<Item = u32> {
         self.repeated.range((file, 0)..=(file, u32::MAX)).map(|(_, record)| *record)
     }
@@ -231,8 +223,8 @@ impl<'a> CountedLines<'a> {
     }
 }
 
-/// Returns the key of a line's text. Lines that differ only in indentation, line numbers as in the
-/// output of tools that read files, and white space at the end have equal keys.
+/// Returns the key of a line's text. Keys are equal if lines differ only in indentation, white
+/// space at the end, or line numbers as in the output of tools that read files.
 fn text_key(line: &[u8]) -> Key {
     let text = line.trim_ascii();
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();

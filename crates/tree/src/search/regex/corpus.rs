@@ -11,32 +11,26 @@ use swarmletfs_base::name::RelPath;
 /// Maximum number of records that are named for a file.
 const NAMED_MAX: usize = 8;
 
-/// The matches in the files of a worker.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerMatchCounts {
     /// Number of files that were searched to their end.
     pub files: u64,
-    /// Amount of data read, in bytes.
     pub bytes: u64,
     /// The files with matching lines, ordered by path.
     pub hits: Vec<FileMatchCount>,
     /// The files that were searched to their end and have no matching line, ordered by path. They
     /// are listed only on request.
     pub others: Vec<RelPath>,
-    /// Files that were not searched.
     pub unsearched: Unsearched,
 }
 
-/// The number of matching lines in a file.
 #[derive(Debug, Clone)]
 pub struct FileMatchCount {
-    /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
     /// Number of matching lines without copies.
     pub lines: u64,
     /// Total length of these lines in bytes; each line counts up to the length that is shown.
     pub text: u64,
-    /// Matching lines that only repeat lines of other files.
     pub copies: CopiedLines,
     /// Records that repeat some of these lines; a few if there are many.
     pub also_in: Vec<RelPath>,
@@ -53,13 +47,12 @@ pub struct FileTraits<'a> {
 /// Files that were not searched, or not to their end, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsearched {
-    /// Binary files.
     pub binary: u64,
     /// Files and directories that could not be read.
     pub unreadable: u64,
     /// Files that were searched up to a line that is too long.
     pub long_line: u64,
-    /// Files that there was no time to search.
+    /// Files that were not searched in time.
     pub late: u64,
 }
 

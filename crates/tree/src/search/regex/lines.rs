@@ -13,20 +13,15 @@ use crate::search::is_binary;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::store::{File, read_beginning, read_into};
 
-/// The reason why a file was not searched to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// The deadline passed.
     Late,
-    /// The file has a line that is too long.
     LongLine,
-    /// The file could not be read.
     Unreadable,
     /// The file is binary: it has a NUL near its start and no byte order mark of UTF-16.
     Binary,
 }
 
-/// Byte order marks of UTF-16.
 const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
 /// The role of a line in the result.
@@ -34,16 +29,13 @@ const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 pub enum LineKind {
     /// The line matches in this byte range.
     Match(Range<usize>),
-    /// The line is context of a match.
     Context,
     /// A gap between lines that are not consecutive.
     Break,
 }
 
-/// A line of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLine<'a> {
-    /// Role of the line.
     pub kind: LineKind,
     /// Line number, from 1; 0 for a gap, or if lines are not numbered.
     pub number: u64,
@@ -52,26 +44,21 @@ pub struct FoundLine<'a> {
 }
 
 impl FoundLine<'_> {
-    /// Returns true if the line is a match and not context.
     pub fn is_match(&self) -> bool {
         matches!(self.kind, LineKind::Match(_))
     }
 }
 
-/// The end of a file's search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchEnd {
-    /// Amount of data read, in bytes.
     pub bytes: u64,
     /// Reason for an early stop; `None` at the end of the file or if the caller needed no more.
     pub stopped: Option<StopReason>,
 }
 
-/// Searches files one after the other.
 pub(super) struct FileSearcher<'a> {
     pattern: &'a Pattern,
     searcher: Searcher,
-    /// Buffer for the first chunk of a file.
     buffer: Vec<u8>,
 }
 
@@ -186,7 +173,6 @@ impl Read for ChunkReader<'_> {
 /// Passes lines from the searcher to `take`.
 struct LineSink<'a, T> {
     pattern: &'a Pattern,
-    /// True if the position of a match in its line is needed.
     with_positions: bool,
     take: T,
 }

@@ -20,16 +20,12 @@ const LINE_MAX: usize = 4 << 20;
 const CHUNK_MAX: usize = 256 << 10;
 /// Least data searched between two checks of the deadline, in bytes.
 const CHUNK_MIN: usize = 1 << 10;
-/// Longest time for a chunk.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
-/// Longest time for a line.
 const LINE_TIME: Duration = Duration::from_millis(200);
 /// Length of the text on which a regex is timed, in bytes.
 const TRIAL: usize = 4 << 10;
-/// Number of timed runs.
 const TRIALS: usize = 3;
 
-/// A compiled regex, and the files that it applies to.
 pub struct Pattern {
     pub(super) matcher: RegexMatcher,
     glob: Option<Glob>,
@@ -38,9 +34,7 @@ pub struct Pattern {
     pub(super) inverted: bool,
     /// Idle buffers of `chunk` bytes each.
     buffers: Mutex<Vec<Vec<u8>>>,
-    /// Longest line that is searched, in bytes.
     pub(super) line_max: usize,
-    /// Data searched between two checks of the deadline, in bytes.
     pub(super) chunk: usize,
 }
 
@@ -83,7 +77,6 @@ impl Pattern {
         })
     }
 
-    /// Returns a buffer for a chunk; [`Pattern::return_buffer`] takes it back.
     pub(super) fn take_buffer(&self) -> Vec<u8> {
         let buffer = self.buffers.lock().pop();
         buffer.unwrap_or_else(|| vec![0; self.chunk])
@@ -93,7 +86,6 @@ impl Pattern {
         self.buffers.lock().push(buffer);
     }
 
-    /// Finds the lines that do not match, if `inverted`.
     pub fn inverted(self, inverted: bool) -> Pattern {
         Pattern { inverted, ..self }
     }
@@ -131,7 +123,6 @@ fn speed(matcher: &RegexMatcher, regex: &str) -> u64 {
     TRIAL as u64 * 1_000_000 / u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Returns the CPU time of one search in `text`.
 fn time_to_find(matcher: &RegexMatcher, text: &[u8]) -> Duration {
     let begun = thread_time();
     // Only the time counts.
@@ -139,7 +130,6 @@ fn time_to_find(matcher: &RegexMatcher, text: &[u8]) -> Duration {
     thread_time().saturating_sub(begun)
 }
 
-/// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)

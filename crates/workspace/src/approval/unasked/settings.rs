@@ -33,7 +33,6 @@ const RUN: [&[u8]; 22] = [
 ];
 /// Groups of settings that are all commands.
 const GROUPS: [&[u8]; 2] = [b"alias.", b"pager."];
-/// Maximum number of settings.
 const SETTINGS_MAX: usize = 10_000;
 
 /// Returns the files from which git takes settings, the files that they include, and the words of
@@ -78,7 +77,6 @@ pub(super) fn hooks_folder(workspace: &Dir) -> Option<Vec<u8>> {
     path.strip_suffix(b"\n").map(<[u8]>::to_vec)
 }
 
-/// Returns the output of git in the workspace.
 fn git(workspace: &Dir, arguments: &[&str]) -> Option<Vec<u8>> {
     let mut git = Command::new("git");
     git.arg("-C").arg(workspace.path()).args(arguments);

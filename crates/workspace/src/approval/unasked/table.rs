@@ -1,22 +1,20 @@
 //! The paths that programs run by themselves, or take programs to run from.
 //!
 //! A path belongs here if it is enough to enter its folder, to open it in an editor or to commit in
-//! it: a prompt, an editor, an agent or a hook then runs what the path says. What a person starts,
-//! as `make`, `npm` or `pytest`, runs the code of the project in any case and is not listed.
+//! it: a prompt, an editor, an agent or a hook then runs its content. Programs that a person
+//! starts, such as `make`, `npm` or `pytest`, run the code of the project in any case and are not
+//! listed.
 
-/// A path that a program runs unasked.
 #[derive(Debug)]
 pub(super) struct UnaskedEntry {
-    /// The last names of the path, in lower case. A name that begins with `*` stands for each that
-    /// ends like it. All beneath the path is meant, too.
+    /// The last names of the path, in lower case. A name that begins with `*` stands for each name
+    /// that ends like it. Everything beneath the path counts, too.
     pub(super) path: &'static str,
-    /// Why it is listed.
     pub(super) reason: &'static str,
     /// True if git runs it, so that `--git-dir` brings it in.
     pub(super) is_of_git: bool,
 }
 
-/// Reason for leaving out what belongs to git.
 const GIT: &str = "it belongs to git, which may run it";
 /// Reason for leaving out a repository that has another name than `.git`.
 pub(super) const REPOSITORY: &str =
@@ -54,7 +52,6 @@ pub(super) static SETTINGS: UnaskedEntry =
 pub(super) static STORE: UnaskedEntry =
     other("store", "it leads into the store, where workers can leave what programs run");
 
-/// All of them.
 pub(super) const TABLE: &[UnaskedEntry] = &[
     git(".git", GIT),
     git(".gitmodules", "git takes the addresses and settings of submodules from it"),
@@ -185,7 +182,7 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".qwen", AGENT),
     other(".roo", AGENT),
     other(".windsurf", AGENT),
-    // Toolchains that are asked for their version by prompts, and for more by editors.
+    // Toolchains that prompts query for their version, and editors for more.
     other(".cargo/config", TOOLCHAIN),
     other(".cargo/config.toml", TOOLCHAIN),
     other("rust-toolchain", TOOLCHAIN),
