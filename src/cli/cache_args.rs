@@ -114,7 +114,7 @@ fn open_outside_stores(
 }
 
 /// Returns the path of the cache directory, which may not exist; `None` without a home directory.
-pub(in crate::cli) fn default_dir() -> Option<PathBuf> {
+pub(crate) fn default_dir() -> Option<PathBuf> {
     let folder = |name: &str| {
         std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
     };

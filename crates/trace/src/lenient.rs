@@ -168,7 +168,10 @@ impl<'de, T: Lenient<'de>> Visitor<'de> for LenientVisitor<T> {
 macro_rules! deserialize_lenient {
     ($([$($generics:tt)*] $type:ty;)*) => {$(
         impl<'de $($generics)*> ::serde::Deserialize<'de> for $type {
-            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+            where
+                D: ::serde::Deserializer<'de>,
+            {
                 deserializer.deserialize_any($crate::lenient::LenientVisitor(
                     ::std::marker::PhantomData,
                 ))

@@ -6,7 +6,7 @@ use crate::cli::diagnosis::Diagnosis;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::cli) enum Level {
+pub(crate) enum Level {
     Ok,
     /// Worth knowing, but not in the way.
     Note,
@@ -27,7 +27,7 @@ impl Level {
 
 /// One finding. All its texts are safe to print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::cli) struct Finding {
+pub(crate) struct Finding {
     /// Topic: `fuse`, `kernel`, `store`, `recording`, `run`, `places`, `view`,
     /// `limits`, `mounts`.
     pub(super) topic: String,

@@ -102,7 +102,7 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     command
 }
 
-pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
+pub(crate) fn answer(arguments: &DoctorArgs) -> ExitCode {
     probe::reply(serde_json::to_vec(&inspect(arguments)).map_err(io::Error::from))
 }
 

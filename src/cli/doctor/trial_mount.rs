@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Content of a trial mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum TrialKind {
+pub(crate) enum TrialKind {
     /// The tree of a swarm without workers.
     Tree,
     /// A file that can be read only through passthrough.
@@ -119,7 +119,7 @@ fn clear(folder: &Path) {
 }
 
 /// Runs the server: mounts, reports the directory, and waits for its stdin to close.
-pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
+pub(crate) fn serve(kind: TrialKind) -> ExitCode {
     // Ctrl-C goes to the parent only; the server then sees its stdin close.
     let _ = rustix::process::setsid();
     match set_up(kind) {

@@ -21,7 +21,7 @@ Exit code: 0 if the notes were listed, 1 if not, 2 for a usage error.";
 
 /// Arguments of `note list`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ListArgs {
+pub(crate) struct ListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -18,7 +18,7 @@ Exit code: 0 if the note was printed, 1 if not, 2 for a usage error.";
 
 /// Arguments of `note read`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ReadArgs {
+pub(crate) struct ReadArgs {
     /// The note, as a path in supervisor/
     #[arg(value_name = "PATH")]
     path: OsString,

@@ -39,7 +39,7 @@ const FIELDS: [&str; 10] = [
 
 /// Arguments of `note worker-map`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct WorkerMapArgs {
+pub(crate) struct WorkerMapArgs {
     /// Print the path and the number of workers as JSON
     #[arg(long)]
     json: bool,

@@ -30,7 +30,7 @@ const SIZE_MAX: u64 = 64 << 20;
 
 /// Arguments of `note write` and `note append`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct WriteNoteArgs {
+pub(crate) struct WriteNoteArgs {
     /// The note, as a path in supervisor/
     #[arg(value_name = "PATH")]
     path: OsString,

@@ -36,7 +36,7 @@ const BASE: [&str; 5] = [
 const OF_ROOT: [&str; 1] = ["PATH TERM COLORTERM NO_COLOR LANG LANGUAGE LC_* TZ SWARMLETFS_LOG"];
 
 #[derive(Debug, Clone)]
-pub(in crate::cli) enum EnvOption {
+pub(crate) enum EnvOption {
     /// Passes on each variable whose name matches.
     Pass(Glob),
     Set(OsString, OsString),

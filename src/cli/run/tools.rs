@@ -15,18 +15,18 @@ use super::{LimitArgs, RunArgs, session};
 const PROGRAM: &str = "/proc/self/exe";
 
 #[derive(Debug)]
-pub(in crate::cli) struct ToolsRun {
+pub(crate) struct ToolsRun {
     /// The id. A worker of this id that runs and has no draft is used. `None` for a new worker.
-    pub(in crate::cli) id: Option<String>,
-    pub(in crate::cli) workspace: PathBuf,
-    pub(in crate::cli) task: String,
-    pub(in crate::cli) store: Option<PathBuf>,
-    pub(in crate::cli) owner: Option<String>,
-    pub(in crate::cli) run: Option<String>,
-    pub(in crate::cli) hide: Vec<PathBuf>,
-    pub(in crate::cli) env: Vec<EnvOption>,
-    pub(in crate::cli) no_network: bool,
-    pub(in crate::cli) limits: LimitArgs,
+    pub(crate) id: Option<String>,
+    pub(crate) workspace: PathBuf,
+    pub(crate) task: String,
+    pub(crate) store: Option<PathBuf>,
+    pub(crate) owner: Option<String>,
+    pub(crate) run: Option<String>,
+    pub(crate) hide: Vec<PathBuf>,
+    pub(crate) env: Vec<EnvOption>,
+    pub(crate) no_network: bool,
+    pub(crate) limits: LimitArgs,
 }
 
 /// Runs the server `command`, an internal command of this program, as a worker in a sandbox. Its
@@ -35,7 +35,7 @@ pub(in crate::cli) struct ToolsRun {
 /// # Errors
 ///
 /// There is no store or workspace, or the server was not run.
-pub(in crate::cli) fn serve_tools(tools: ToolsRun, command: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn serve_tools(tools: ToolsRun, command: &str) -> anyhow::Result<ExitCode> {
     let workspace = resolve(&tools.workspace, "the workspace")?;
     // Joined with their names, values may begin with a dash.
     let option = |name: &str, value: &OsStr| {

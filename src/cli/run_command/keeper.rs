@@ -28,7 +28,7 @@ const KILL_INTERVAL: Duration = Duration::from_millis(50);
 /// # Errors
 ///
 /// The command cannot be started.
-pub(in crate::cli) fn keep_command(script: &OsStr) -> anyhow::Result<ExitCode> {
+pub(crate) fn keep_command(script: &OsStr) -> anyhow::Result<ExitCode> {
     // The command must not reach the socket through /proc.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot protect this process")?;
     let descendants = Descendants::new().context("cannot find the processes of a command")?;

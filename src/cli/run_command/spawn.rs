@@ -76,7 +76,7 @@ pub(super) fn spawn(spec: &CommandSpec, streams: &ChildStreams, mask: &SigSet) -
 
 /// Returns the path of the file that runs as `name`: the first in `$PATH` that is executable,
 /// unless `name` is a path itself.
-pub(in crate::cli) fn find_program(name: &OsStr) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(name.into());
     }

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Fh, Symlinks};
 
-pub(in crate::cli) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 No mount is needed. Paths start at the root of the tree, as in a mount. Unlisted names such as \
 queries work, and links are followed. The output is the raw bytes that a mount returns, even on \
 a terminal; less, the default pager there, shows escapes and does not obey them. The shell does not expand `*` in paths of the tree: `swarmletfs ls --json` lists \
@@ -36,7 +36,7 @@ Exit code: 0 if everything was read, 1 if a path could not be read, 2 for a usag
 
 /// Arguments of `cat`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct CatArgs {
+pub(crate) struct CatArgs {
     /// The files, by their paths from the root of the tree
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
@@ -47,7 +47,7 @@ pub(in crate::cli) struct CatArgs {
 
 const READ_SIZE: usize = 1 << 20;
 
-pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     let paths: Vec<&[u8]> = arguments.paths.iter().map(|path| path.as_bytes()).collect();
     print(&arguments.reader, &paths)
 }
@@ -57,7 +57,7 @@ pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
-pub(in crate::cli) fn print(
+pub(crate) fn print(
     arguments: &ReaderArgs,
     paths: &[impl AsRef<[u8]>],
 ) -> anyhow::Result<ExitCode> {
@@ -74,7 +74,7 @@ pub(in crate::cli) fn print(
 /// # Errors
 ///
 /// Fails if the store cannot be read.
-pub(in crate::cli) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
     let selection = StoreSelection::only(store.to_path_buf());
     let reader = TreeReader::open_selection(selection, &TimeArgs::default(), None)?;
     let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());

@@ -26,7 +26,7 @@ use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 use crate::text::diff_text;
 
-pub(in crate::cli) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts and the facts about the workers, \
 with shared ones given once. Then come their final words, outputs, calls, files and logs. Files \
 with the same path are shown as a unified diff, - for the first worker and + for the other. Of a \
@@ -54,7 +54,7 @@ const WORKERS: &[u8] = b"workers/";
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct CompareArgs {
+pub(crate) struct CompareArgs {
     /// Names of two to eight workers, as in workers/
     #[arg(value_name = "WORKER", required = true, num_args = 2..)]
     workers: Vec<OsString>,
@@ -90,7 +90,7 @@ pub(in crate::cli) struct CompareArgs {
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
-pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let options = CompareOptions { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = CompareQuery::new(options, arguments.workers.iter().map(|name| named(name)));

@@ -24,7 +24,7 @@ pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
 }
 
 /// Renders a size in at most four characters, rounded up as by ls(1): `977`, `4.0K`, `66K`.
-pub(in crate::cli) fn human_size(bytes: u64) -> String {
+pub(crate) fn human_size(bytes: u64) -> String {
     if bytes < 1_024 {
         return bytes.to_string();
     }
@@ -44,7 +44,7 @@ pub(in crate::cli) fn human_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-pub(in crate::cli) fn utc_seconds(time: Time) -> String {
+pub(crate) fn utc_seconds(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| unix_seconds(time), |time| time.to_string())
 }
 

@@ -16,7 +16,7 @@ use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::cli::colors;
 use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuery, ShownLine};
 
-pub(in crate::cli) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by `path:line:text`, \
 failed workers first. The budget is divided among all files with a match, and omitted lines are \
 counted. In a mounted tree, grep/REGEX has the same content. -l, -L and -c list every file, \
@@ -44,7 +44,7 @@ files could not be read, 3 if --max-time ended before everything was searched.";
 
 /// Arguments of `grep`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct GrepArgs {
+pub(crate) struct GrepArgs {
     /// The regex to search for
     #[arg(value_name = "REGEX")]
     regex: String,
@@ -99,7 +99,7 @@ pub(in crate::cli) struct GrepArgs {
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
-pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     let options = GrepOptions {
         ignore_case: arguments.ignore_case,
         invert_match: arguments.invert_match,

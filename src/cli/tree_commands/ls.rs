@@ -18,7 +18,7 @@ use crate::model::Outcome;
 use crate::render::list::WorkerListQuery;
 use crate::tree::{Ino, NodeKind, Symlinks};
 
-pub(in crate::cli) const HELP: &str = concat!(
+pub(crate) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
 the default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, \
@@ -42,7 +42,7 @@ if --max-time ended before everything was read."
 
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct LsArgs {
+pub(crate) struct LsArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -142,7 +142,7 @@ trait EntrySink {
     fn entries(&mut self, entries: &[TreeEntry]) -> io::Result<()>;
 }
 
-pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
     let ls = Ls { reader: &reader, arguments };

@@ -23,13 +23,13 @@ use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
 use crate::tree::Symlinks;
 
-pub(in crate::cli) const NOT_SEARCHABLE: &str = "\
+pub(crate) const NOT_SEARCHABLE: &str = "\
 contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file or \
 folder of a worker, or a facet value (`by/outcome/failed`)";
 
 /// The options that `grep` and `search` share.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct QueryArgs {
+pub(crate) struct QueryArgs {
     /// The root, a run, a worker, a file or folder of a worker, or a folder such as
     /// by/outcome/failed [default: the root]
     #[arg(value_name = "PATH")]

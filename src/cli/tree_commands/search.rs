@@ -14,7 +14,7 @@ use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::model::Outcome;
 use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuery};
 
-pub(in crate::cli) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by the passages, best \
 match first: for each file, the shown byte ranges, counted from 0, and how its call ended. In a \
 mounted tree, search/WORDS has the same content.
@@ -42,7 +42,7 @@ const WORDS_HINT: &str = "; several words are one argument (`search 'connection 
 
 /// Arguments of `search`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct SearchArgs {
+pub(crate) struct SearchArgs {
     /// Words, "phrases", -words and filters, as one argument
     #[arg(value_name = "WORDS")]
     words: String,
@@ -56,7 +56,7 @@ pub(in crate::cli) struct SearchArgs {
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
-pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     let options =
         SearchOptions { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
     let query = SearchQuery { options, words: arguments.words.clone(), under: None };

@@ -14,7 +14,7 @@ use super::{CommandOutput, ReaderArgs, TreeReader, format, paths};
 use crate::cli::pager::AnswerKind;
 use crate::tree::Symlinks;
 
-pub(in crate::cli) const HELP: &str = concat!(
+pub(crate) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
 the default PATH. Links in the middle of a path are followed; a link at its end is followed only \
@@ -35,7 +35,7 @@ before everything was read."
 
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct StatArgs {
+pub(crate) struct StatArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -52,7 +52,7 @@ pub(in crate::cli) struct StatArgs {
     reader: ReaderArgs,
 }
 
-pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
     let links = if arguments.dereference { Symlinks::Follow } else { Symlinks::NoFollow };

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::text::count;
 use crate::tree::{Ino, ListedEntry, LookupGuard, NodeKind, ResolvedPath, Symlinks};
 
-pub(in crate::cli) const HELP: &str = concat!(
+pub(crate) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
 the default PATH. Links are printed with their target; only a PATH that is a link is followed. The \
@@ -42,7 +42,7 @@ Exit code: 0 if everything was shown, 1 if something could not be read, 2 for a 
 
 /// Arguments of `tree`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TreeCommandArgs {
+pub(crate) struct TreeCommandArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -89,7 +89,7 @@ trait TreeVisitor {
     fn leave(&mut self) -> io::Result<()>;
 }
 
-pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
     let walk = TreeWalk { reader: &reader, arguments };

@@ -25,7 +25,7 @@ const SIZE_MAX: u64 = 1 << 20;
 
 /// Arguments of `worker annotate`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct AnnotateArgs {
+pub(crate) struct AnnotateArgs {
     /// The worker
     #[arg(value_name = "ID")]
     id: OsString,

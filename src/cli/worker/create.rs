@@ -28,7 +28,7 @@ Exit code: 0 if the worker was created, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker create`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// What the worker is told to do
     #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "task_file")]
     task: String,

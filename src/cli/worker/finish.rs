@@ -28,7 +28,7 @@ Exit code: 0 if the worker has finished, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker finish`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct FinishArgs {
+pub(crate) struct FinishArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,

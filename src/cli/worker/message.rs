@@ -24,7 +24,7 @@ const SIZE_MAX: u64 = 64 << 20;
 
 /// Arguments of `worker message`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct MessageArgs {
+pub(crate) struct MessageArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,

@@ -24,7 +24,7 @@ Exit code: 0 if the file was written, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker put`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct PutArgs {
+pub(crate) struct PutArgs {
     /// The worker [default: $SWARMLET_WORKER], and the path of the file
     #[arg(value_name = "[ID] PATH", required = true, num_args = 1..=2)]
     names: Vec<OsString>,

@@ -28,7 +28,7 @@ Exit code: 0 if the call was recorded, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker record`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RecordCallArgs {
+pub(crate) struct RecordCallArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,

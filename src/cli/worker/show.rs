@@ -22,7 +22,7 @@ everything was read.";
 
 /// Arguments of `worker show`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,
