@@ -7,6 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::exit::UsageError;
@@ -58,7 +59,16 @@ pub(super) fn parse(
         // A message about escaped arguments is safe to print.
         let escaped: Vec<OsString> =
             unique.iter().map(|argument| printable(argument.as_bytes()).into()).collect();
-        let error = parse(&escaped).err().unwrap_or(error).to_string();
+        let error = parse(&escaped).err().unwrap_or(error);
+        if let (ErrorKind::UnknownArgument, Some(name)) =
+            (error.kind(), error.get(ContextKind::InvalidArg))
+        {
+            let name = name.to_string().trim_start_matches('-').replace('-', "_");
+            return UsageError(format!(
+                "-o {name} is not an option of this file system; see `swarmletfs mount --help`"
+            ));
+        }
+        let error = error.to_string();
         let why = error.split("\n\n").next().unwrap_or_default().trim_end();
         let why = why.trim_start_matches("error: ");
         let lists = lists.join(OsStr::new(","));

@@ -318,10 +318,7 @@ impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new(
-                env!("CARGO_PKG_NAME"),
-                env!("CARGO_PKG_VERSION"),
-            ))
+            .with_server_info(Implementation::new("swarmletfs", env!("CARGO_PKG_VERSION")))
             .with_instructions(match self.supervisor {
                 Some(_) => [INSTRUCTIONS, SUPERVISOR_INSTRUCTIONS].concat(),
                 None => INSTRUCTIONS.to_owned(),

@@ -180,10 +180,7 @@ impl WorkerServer {
 impl ServerHandler for WorkerServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new(
-                env!("CARGO_PKG_NAME"),
-                env!("CARGO_PKG_VERSION"),
-            ))
+            .with_server_info(Implementation::new("swarmletfs", env!("CARGO_PKG_VERSION")))
             .with_instructions(self.session.instructions())
     }
 
