@@ -24,8 +24,8 @@ enum ChangesFile {
     OfWorker,
     /// A file that looks like a list of changes, and that the runner of the worker did not write.
     Forged,
-    /// A list of changes; `None` if it is too large to be read.
-    Ours(Option<Vec<u8>>),
+    /// A list of changes that is not forged; `None` if it is too large to be read.
+    Trusted(Option<Vec<u8>>),
 }
 
 impl ChangesFile {
@@ -35,7 +35,9 @@ impl ChangesFile {
         }
         Ok(match read_whole(folder, &path(CHANGES_FILE), SIZE_MAX)? {
             Some(bytes) if !registration.vouches_for(&bytes) => ChangesFile::Forged,
-            read => ChangesFile::Ours(read),
+            // Nothing vouches for a list that is not read.
+            None if registration.is_binding() => ChangesFile::Forged,
+            read => ChangesFile::Trusted(read),
         })
     }
 }
@@ -65,7 +67,7 @@ pub(super) fn has_changes(folder: &dyn Store) -> Result<bool> {
     if !registration.is_binding() {
         return may_be_changes(folder);
     }
-    Ok(matches!(ChangesFile::read(folder, &registration)?, ChangesFile::Ours(_)))
+    Ok(matches!(ChangesFile::read(folder, &registration)?, ChangesFile::Trusted(_)))
 }
 
 /// Returns true if `head` begins an object whose first key is the version.
@@ -79,14 +81,15 @@ pub(super) fn folders_of_originals(folder: &dyn Store) -> &'static [&'static str
     if has_changes(folder).unwrap_or(false) { ORIGINALS } else { &[] }
 }
 
-/// Reads changes.json. Returns the reason if it is not understood, and `None` without such a file.
+/// Reads changes.json, or the reason why it cannot be parsed. Returns `None` if there is no list of
+/// changes, or if the runner of the worker did not write it.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read.
 pub(super) fn read_changes(folder: &dyn Store) -> Result<Option<RecordedChanges>> {
     Ok(match ChangesFile::read(folder, &Registration::read(folder))? {
-        ChangesFile::Ours(bytes) => {
+        ChangesFile::Trusted(bytes) => {
             Some(RecordedChanges::Workspace(Box::new(parse_whole(bytes.as_deref()))))
         }
         ChangesFile::OfWorker | ChangesFile::Forged => None,
@@ -120,7 +123,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<WorkspaceChanges, Strin
 /// command.
 #[derive(Default)]
 pub(super) struct RecordedRun {
-    /// True if there is a changes.json of ours, understood or not.
+    /// True if there is a list of changes that is not forged, understood or not.
     pub(super) has_changes: bool,
     /// True if there is one that the runner of the worker did not write.
     pub(super) is_forged: bool,
@@ -140,7 +143,7 @@ pub(super) fn run_facts(folder: &dyn Store, registration: &Registration) -> Resu
         ChangesFile::Forged => {
             return Ok(RecordedRun { is_forged: true, ..RecordedRun::default() });
         }
-        ChangesFile::Ours(bytes) => bytes,
+        ChangesFile::Trusted(bytes) => bytes,
     };
     let Ok(changes) = parse_whole(bytes.as_deref()) else {
         return Ok(RecordedRun { has_changes: true, ..RecordedRun::default() });
@@ -181,6 +184,18 @@ mod tests {
         assert_eq!(reason(r#"{"version": 2}"#), "version 2 is not known; expected 1");
         assert!(reason(r#"{"files": []}"#).starts_with("missing field `version`"));
         assert!(reason(r#"{"version": 1}"#).starts_with("missing field `workspace`"));
+    }
+
+    #[test]
+    fn no_registration_vouches_for_a_list_that_is_too_large() {
+        let store = Memory::new();
+        let large = format!("{{\"version\": 1, \"x\": \"{}\"}}", " ".repeat(SIZE_MAX as usize));
+        store.write(&path(CHANGES_FILE), large);
+        let trusted = |registration: &Registration| {
+            matches!(ChangesFile::read(&store, registration), Ok(ChangesFile::Trusted(None)))
+        };
+        assert!(trusted(&Registration::None));
+        assert!(!trusted(&Registration::Bad { reason: "damaged".into(), is_permanent: true }));
     }
 
     #[test]
