@@ -84,6 +84,7 @@ mod tree_commands;
 mod umount;
 mod undo;
 mod validate;
+mod view_args;
 mod wait;
 mod worker;
 mod worker_args;
@@ -92,14 +93,11 @@ mod write_args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::name::printable;
-use crate::route::cursor::Cursor;
 use crate::sandbox::{Stage, serve_stage};
-use mount_options::MountOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -118,87 +116,6 @@ call
   swarmletfs validate /data/swarmlet             find what a store holds and nothing understands
   swarmletfs umount /mnt/swarm                   unmount";
 
-const MOUNT_HELP: &str = "\
-The store is the first of these: --store, STORE, $SWARMLET_STORE, $SWARMLET_DATA_PATH, the \
-nearest store from the current folder upwards, a known path (/data/swarmlet, /data/workers, \
-/data/swarmlet/workers), the sessions of all programs that are found (Claude Code: \
-$CLAUDE_CONFIG_DIR or ~/.claude). A message on stderr names the store and the reason for the \
-choice.
-
-The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
-
-Examples:
-  swarmletfs mount /data/swarmlet /mnt/swarm
-  swarmletfs mount --owner 7 --run 48 /mnt/run     one owner's workers of one run
-  swarmletfs mount --foreground --log swarm.log /mnt/swarm
-
-$SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
-swarmletfs=debug,fuser=warn. The default is info for --log, and warn for stderr in the \
-foreground.";
-
-const UMOUNT_HELP: &str = "\
-Examples:
-  swarmletfs umount /mnt/swarm
-  swarmletfs umount --lazy /mnt/swarm              even while files are open";
-
-const DOCTOR_HELP: &str = "\
-Checks FUSE, the kernel, the walls of `run`, the stores, limits and mounts. Each finding is ok, a \
-note (worth knowing) or a problem (prevents mounting or reading), with a remedy where one is \
-known. The stores are those that `mount` would use. If none is named, the places of all known \
-programs are checked, too, also of programs that cannot be read yet.
-
-Without --repair, nothing is changed. As a test, an empty tree is mounted on a new folder in \
-$TMPDIR, and a command is run behind the walls of `run` in another one. Both are removed afterwards.
-
---repair mends what recorders left that ended early, as by a crash: it removes workers that were \
-not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \
-outcome. Each repair is printed and is in the log of changes. What is being recorded is left alone.
-
-Examples:
-  swarmletfs doctor
-  swarmletfs doctor --repair /data/swarmlet
-
-Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
-
---json prints one object: version (2), problems and notes (their numbers), findings (each with \
-topic, check, level, about, says, cure), and the facts: program, kernel, fuse, run, stores, \
-places, view, limits, mounts. The schema is docs/doctor.schema.json.";
-
-const SINCE_HELP: &str = "\
-Prints one line per worker, oldest change first: new, changed or finished (now or earlier), its \
-status and name, the time of its last write, and its new or changed files. The last line is the \
-next cursor: CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
-
-The answer has at most 16000 bytes. Omitted changes are counted, and the next cursor covers \
-them. A change may be reported twice, but is never lost. No mount is needed; in a mounted tree, \
-since/CURSOR has the same content.
-
-Examples:
-  swarmletfs since 0                               everything so far
-  CURSOR=$(swarmletfs since now)
-  swarmletfs since $CURSOR                         changes from then on
-
-Exit code: 0 if everything was read, 1 if a store cannot be read, 2 for a usage error, 3 if \
---max-time ended before all sessions were searched for workers, as the first line then says.";
-
-const WAIT_HELP: &str = "\
-Prints what happened since the start, or since --since, in the format of `swarmletfs since`; the \
-last line is the next cursor. When the time is over, it prints the workers that have not \
-finished, and the cursor from the start.
-
-A change is noticed within about a second, or a few seconds in a store of thousands of workers; \
-a finished worker that resumes, within a minute. While there is no worker, it waits. --until \
-failed returns at once if a worker has the status failed already; with --since, only workers that \
-changed since then count. An abandoned session counts as finished; the first line names it.
-
-Examples:
-  swarmletfs wait --timeout 10m
-  swarmletfs wait --until failed
-  swarmletfs wait --until any --since $CURSOR
-
-Exit code: 0 if the event occurred, 1 if waiting failed, 2 for a usage error, 3 if the time ran \
-out.";
-
 /// Mount the traces of a swarm of agents as a read-only folder tree, and read them within a budget.
 #[derive(Debug, Parser)]
 #[command(name = "swarmletfs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -211,13 +128,13 @@ struct Cli {
 enum Command {
     /// Mount a store on a folder; `mount` can be omitted if the first path contains a `/`
     #[command(
-        after_help = MOUNT_HELP,
+        after_help = mount::HELP,
         override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]"
     )]
-    Mount(Box<MountArgs>),
+    Mount(Box<mount::MountArgs>),
     /// Unmount a swarmletfs mount
-    #[command(visible_alias = "unmount", after_help = UMOUNT_HELP)]
-    Umount(UmountArgs),
+    #[command(visible_alias = "unmount", after_help = umount::HELP)]
+    Umount(umount::UmountArgs),
     /// Add a store to a mount in use
     #[command(after_help = attach::ATTACH_HELP)]
     Attach(attach::AttachArgs),
@@ -225,8 +142,8 @@ enum Command {
     #[command(after_help = attach::DETACH_HELP)]
     Detach(attach::AttachArgs),
     /// Check for problems with mounting and reading, and suggest fixes
-    #[command(after_help = DOCTOR_HELP)]
-    Doctor(DoctorArgs),
+    #[command(after_help = doctor::HELP)]
+    Doctor(doctor::DoctorArgs),
     /// Say what a store or transcript holds, and what of it was not understood
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
@@ -313,11 +230,11 @@ enum Command {
     #[command(after_help = completions::MAN_HELP)]
     Man(completions::ManArgs),
     /// Print the changes since a cursor, and the next cursor
-    #[command(after_help = SINCE_HELP)]
-    Since(SinceArgs),
+    #[command(after_help = since::HELP)]
+    Since(since::SinceArgs),
     /// Wait until all workers have finished, one has failed, or anything has changed
-    #[command(after_help = WAIT_HELP)]
-    Wait(WaitArgs),
+    #[command(after_help = wait::HELP)]
+    Wait(wait::WaitArgs),
 }
 
 /// Commands that only this program runs; help and suggestions never mention them.
@@ -331,7 +248,7 @@ enum InternalCommand {
     Trial { what: doctor::TrialKind },
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
-    Stores(DoctorArgs),
+    Stores(doctor::DoctorArgs),
     /// Serves a stage of a sandbox; see the module `sandbox`
     #[command(name = "__sandbox")]
     Sandbox {
@@ -348,147 +265,6 @@ enum InternalCommand {
     #[cfg(feature = "mcp")]
     #[command(name = crate::mcp::COMMAND_KEEPER)]
     CommandKeeper { script: OsString },
-}
-
-/// Arguments of `mount`. Most of them can also be given in `-o`.
-#[derive(Debug, Args)]
-struct MountArgs {
-    /// The folder of traces, and the empty folder to mount it on
-    #[arg(value_name = "[STORE] MOUNTPOINT", num_args = 0..=2)]
-    paths: Vec<PathBuf>,
-
-    #[command(flatten)]
-    options: MountOptions,
-
-    /// Comma-separated mount options, as passed by mount(8): store=, format=, only_owner=, owners=,
-    /// run=, all_owners, audit, audit_max=, hard_links, no_cache, index=, no_index,
-    /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
-    /// effect here; write a comma inside a value as \,
-    #[arg(short = 'o', value_name = "OPTIONS")]
-    lists: Vec<OsString>,
-
-    #[command(flatten)]
-    quiet: quiet::QuietArg,
-
-    /// Set when the short form was used, as by mount(8)
-    #[arg(long = "__short", hide = true)]
-    short: bool,
-
-    /// Set for the process that serves the mount in the background
-    #[arg(long = "__serve", hide = true)]
-    serve: bool,
-}
-
-#[derive(Debug, Args)]
-struct UmountArgs {
-    /// The mountpoint [default: $XDG_RUNTIME_DIR/swarm, except for root]
-    mountpoint: Option<PathBuf>,
-
-    /// Detach the mount at once, even while files are open; it ends when the last one is closed
-    #[arg(long, short)]
-    lazy: bool,
-}
-
-/// Arguments of `doctor`.
-#[derive(Debug, Args)]
-struct DoctorArgs {
-    /// The folders of traces to check
-    #[arg(value_name = "STORE")]
-    paths: Vec<PathBuf>,
-
-    /// A folder of traces to check, or a single transcript; can be given several times
-    #[arg(long = "store", value_name = "PATH")]
-    stores: Vec<PathBuf>,
-
-    /// The format of the stores [default: detected]
-    #[arg(long, value_name = "NAME", value_parser = mount_options::format_names())]
-    format: Option<String>,
-
-    /// Count only what a mount with this owner would show
-    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
-    owner: Option<String>,
-
-    /// Also count what a mount with this run would show
-    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
-    run: Option<String>,
-
-    /// Repair what recorders that ended early left in the stores
-    #[arg(long, conflicts_with = "owner")]
-    repair: bool,
-
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Selects what the commands without a mount read. The stores are found as for `mount`.
-#[derive(Debug, Args)]
-struct ViewArgs {
-    /// A folder of traces, or a single transcript; can be given several times [default: found as
-    /// for `mount`]
-    #[arg(long = "store", value_name = "PATH")]
-    stores: Vec<PathBuf>,
-
-    /// The format of the stores [default: detected]
-    #[arg(long = "format", value_name = "NAME", value_parser = mount_options::format_names())]
-    store_format: Option<String>,
-
-    /// Only the workers of this owner
-    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
-    owner: Option<String>,
-
-    /// Only the workers of this run
-    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
-    run: Option<String>,
-
-    /// With --owner, include files that have several hard links, for stores kept as hard-linked
-    /// backups
-    #[arg(long)]
-    hard_links: bool,
-
-    /// Time without a write after which an unfinished session of Claude Code counts as abandoned:
-    /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
-    stale: Option<Duration>,
-
-    #[command(flatten)]
-    cache: cache_args::CacheArgs,
-
-    #[command(flatten)]
-    quiet: quiet::QuietArg,
-}
-
-/// Arguments of `since`.
-#[derive(Debug, Args)]
-struct SinceArgs {
-    /// The last line of an earlier answer; `now` for a cursor only, `0` for everything
-    #[arg(value_parser = Cursor::parse)]
-    cursor: Cursor,
-
-    #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    time: read_session::TimeArgs,
-}
-
-/// Arguments of `wait`.
-#[derive(Debug, Args)]
-struct WaitArgs {
-    /// The event to wait for
-    #[arg(long, value_enum, default_value = "finished")]
-    until: wait::UntilArg,
-
-    /// Maximum time to wait: 30s, 5m, 1h30m, or whole seconds [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
-    timeout: Option<Duration>,
-
-    /// Count changes since this cursor, so that none is lost between two waits [default: now]
-    #[arg(long, value_name = "CURSOR", value_parser = Cursor::parse)]
-    since: Option<Cursor>,
-
-    #[command(flatten)]
-    view: ViewArgs,
 }
 
 /// Parses the command line and runs the command.
@@ -631,5 +407,36 @@ mod tests {
             Cli::try_parse_from(typed).unwrap_err().kind(),
             clap::error::ErrorKind::ArgumentConflict
         );
+    }
+
+    /// Describes `command` and the commands below it.
+    #[cfg(feature = "mcp")]
+    fn add_reference(command: &mut clap::Command, path: &str, out: &mut String) {
+        let path = format!("{path}{}", command.get_name());
+        let help = command.render_help().to_string();
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        out.push_str(&format!("\n## {path}\n\n```\n{}\n```\n", help.join("\n").trim_end()));
+        for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set()) {
+            add_reference(below, &format!("{path} "), out);
+        }
+    }
+
+    /// `SWARMLETFS_WRITE_REFERENCE=1 cargo test --lib reference` writes the page anew.
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn page_of_commands_has_the_help_of_each() {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let mut page = String::from(
+            "# Commands\n\nThe help of each command, as `swarmletfs COMMAND --help` prints it. \
+             [GUIDE.md](GUIDE.md) explains what the commands have in common.\n",
+        );
+        add_reference(&mut command, "", &mut page);
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/COMMANDS.md");
+        if std::env::var_os("SWARMLETFS_WRITE_REFERENCE").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(written == page, "docs/COMMANDS.md is not the help; see the comment of this test");
     }
 }

@@ -20,7 +20,9 @@ mod trial_mount;
 mod walls;
 mod workers;
 
+use clap::Args;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::{self, ScopedJoinHandle};
 
@@ -33,8 +35,63 @@ pub(super) use trial_mount::{TrialKind, serve as serve_trial};
 use super::mountinfo::MountTable;
 use super::progress::ProgressLine;
 use super::quiet::QuietArg;
-use super::{DoctorArgs, exit};
+use super::{exit, mount_options};
 use finding::{Finding, Level};
+
+pub(super) const HELP: &str = "\
+Checks FUSE, the kernel, the walls of `run`, the stores, limits and mounts. Each finding is ok, a \
+note (worth knowing) or a problem (prevents mounting or reading), with a remedy where one is \
+known. The stores are those that `mount` would use. If none is named, the places of all known \
+programs are checked, too, also of programs that cannot be read yet.
+
+Without --repair, nothing is changed. As a test, an empty tree is mounted on a new folder in \
+$TMPDIR, and a command is run behind the walls of `run` in another one. Both are removed afterwards.
+
+--repair mends what recorders left that ended early, as by a crash: it removes workers that were \
+not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \
+outcome. Each repair is printed and is in the log of changes. What is being recorded is left alone.
+
+Examples:
+  swarmletfs doctor
+  swarmletfs doctor --repair /data/swarmlet
+
+Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
+
+--json prints one object: version (2), problems and notes (their numbers), findings (each with \
+topic, check, level, about, says, cure), and the facts: program, kernel, fuse, run, stores, \
+places, view, limits, mounts. The schema is docs/doctor.schema.json.";
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// The folders of traces to check
+    #[arg(value_name = "STORE")]
+    paths: Vec<PathBuf>,
+
+    /// A folder of traces to check, or a single transcript; can be given several times
+    #[arg(long = "store", value_name = "PATH")]
+    stores: Vec<PathBuf>,
+
+    /// The format of the stores [default: detected]
+    #[arg(long, value_name = "NAME", value_parser = mount_options::format_names())]
+    format: Option<String>,
+
+    /// Count only what a mount with this owner would show
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
+    owner: Option<String>,
+
+    /// Also count what a mount with this run would show
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
+    run: Option<String>,
+
+    /// Repair what recorders that ended early left in the stores
+    #[arg(long, conflicts_with = "owner")]
+    repair: bool,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
 
 /// Version of the JSON schema; additions do not change it.
 const SCHEMA_VERSION: u32 = 2;

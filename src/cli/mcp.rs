@@ -16,13 +16,14 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::warn;
 
+use super::changes;
 use super::exit::{self, UsageError};
 use super::record::parse_timeout;
 use super::run::{EnvOption, LimitArgs, ToolsRun, env_parser, serve_tools};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
+use super::view_args::ViewArgs;
 use super::write_args::{STORE_VARIABLE, into_cli_error, named_worker, survive_size_limits};
-use super::{ViewArgs, changes};
 use crate::catalog::Freshness;
 use crate::digest::to_hex;
 use crate::mcp::{

@@ -3,11 +3,12 @@
 //! All checks that do not read the store run first: the arguments, the store's path, the
 //! mountpoint, and FUSE. Then the store is read and mounted, in this process or in the background.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use clap::ArgMatches;
+use clap::{ArgMatches, Args};
 use sd_notify::NotifyState;
 use tracing::warn;
 
@@ -20,10 +21,57 @@ use super::progress::ProgressLine;
 use super::quiet::QuietArg;
 use super::terminal::{display_path, shell_quote};
 use super::{
-    MountArgs, background, dash_o, diagnosis, limits, log, log_place, mountpoint, probe, reads,
-    serve, store_selection,
+    background, dash_o, diagnosis, limits, log, log_place, mountpoint, probe, reads, serve,
+    store_selection,
 };
 use crate::catalog::{is_artifact_store, is_own_mount};
+
+pub(super) const HELP: &str = "\
+The store is the first of these: --store, STORE, $SWARMLET_STORE, $SWARMLET_DATA_PATH, the \
+nearest store from the current folder upwards, a known path (/data/swarmlet, /data/workers, \
+/data/swarmlet/workers), the sessions of all programs that are found (Claude Code: \
+$CLAUDE_CONFIG_DIR or ~/.claude). A message on stderr names the store and the reason for the \
+choice.
+
+The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
+
+Examples:
+  swarmletfs mount /data/swarmlet /mnt/swarm
+  swarmletfs mount --owner 7 --run 48 /mnt/run     one owner's workers of one run
+  swarmletfs mount --foreground --log swarm.log /mnt/swarm
+
+$SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
+swarmletfs=debug,fuser=warn. The default is info for --log, and warn for stderr in the \
+foreground.";
+
+/// Arguments of `mount`. Most of them can also be given in `-o`.
+#[derive(Debug, Args)]
+pub(super) struct MountArgs {
+    /// The folder of traces, and the empty folder to mount it on
+    #[arg(value_name = "[STORE] MOUNTPOINT", num_args = 0..=2)]
+    pub(super) paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) options: MountOptions,
+
+    /// Comma-separated mount options, as passed by mount(8): store=, format=, only_owner=, owners=,
+    /// run=, all_owners, audit, audit_max=, hard_links, no_cache, index=, no_index,
+    /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
+    /// effect here; write a comma inside a value as \,
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(super) lists: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(super) quiet: QuietArg,
+
+    /// Set when the short form was used, as by mount(8)
+    #[arg(long = "__short", hide = true)]
+    pub(super) short: bool,
+
+    /// Set for the process that serves the mount in the background
+    #[arg(long = "__serve", hide = true)]
+    pub(super) serve: bool,
+}
 
 /// Mounts with the given arguments. Returns when the mount answers, or in the foreground when it
 /// has ended.

@@ -165,7 +165,7 @@ mod tests {
         let typed = ["swarmletfs", "mount"].iter().chain(typed);
         let matches = crate::cli::Cli::command().try_get_matches_from(typed).unwrap();
         let typed = matches.subcommand_matches("mount").unwrap();
-        let arguments = crate::cli::MountArgs::from_arg_matches(typed).unwrap();
+        let arguments = crate::cli::mount::MountArgs::from_arg_matches(typed).unwrap();
         crate::cli::mount::options(&arguments, Some(typed))
     }
 
@@ -229,8 +229,8 @@ mod tests {
             ("suid", "suid"),
             ("dev", "dev"),
             ("remount", "remount"),
-            ("colour=red", "colour=red"),
-            ("ownr=7", "ownr=7"),
+            ("colour=red", "-o colour is not an option"),
+            ("ownr=7", "-o ownr is not an option"),
             ("ttl=soon", "ttl=soon"),
             ("stale=soon", "stale=soon"),
             (

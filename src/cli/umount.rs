@@ -3,18 +3,34 @@
 //! It works on dead and hung mounts. It returns when the mount has left the kernel's table. Unless
 //! others still use the mount, it also waits until the process has ended and closed the store.
 
+use clap::Args;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use super::mountinfo::{Mount, MountTable};
 use super::mountpoint::{default_for_user, is_dead, read_mount_table, resolve};
+use super::probe;
 use super::servers::{Server, has_requests};
 use super::teardown::{UnmountMode, unmount, wait_until_unmounted};
 use super::terminal::{display_path, shell_quote};
-use super::{UmountArgs, probe};
+
+pub(super) const HELP: &str = "\
+Examples:
+  swarmletfs umount /mnt/swarm
+  swarmletfs umount --lazy /mnt/swarm              even while files are open";
+
+#[derive(Debug, Args)]
+pub(super) struct UmountArgs {
+    /// The mountpoint [default: $XDG_RUNTIME_DIR/swarm, except for root]
+    mountpoint: Option<PathBuf>,
+
+    /// Detach the mount at once, even while files are open; it ends when the last one is closed
+    #[arg(long, short)]
+    lazy: bool,
+}
 
 /// Time for the kernel to remove a mount, and for its process to end.
 const TIMEOUT: Duration = Duration::from_secs(10);

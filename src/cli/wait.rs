@@ -9,17 +9,55 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
-use super::{WaitArgs, exit, since};
+use super::view_args::ViewArgs;
+use super::{duration, exit, since};
 use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
 use crate::query::since::{ViewSnapshot, state_hash};
 use crate::query::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::Renderer;
 use crate::route::cursor::Cursor;
+
+pub(super) const HELP: &str = "\
+Prints what happened since the start, or since --since, in the format of `swarmletfs since`; the \
+last line is the next cursor. When the time is over, it prints the workers that have not \
+finished, and the cursor from the start.
+
+A change is noticed within about a second, or a few seconds in a store of thousands of workers; \
+a finished worker that resumes, within a minute. While there is no worker, it waits. --until \
+failed returns at once if a worker has the status failed already; with --since, only workers that \
+changed since then count. An abandoned session counts as finished; the first line names it.
+
+Examples:
+  swarmletfs wait --timeout 10m
+  swarmletfs wait --until failed
+  swarmletfs wait --until any --since $CURSOR
+
+Exit code: 0 if the event occurred, 1 if waiting failed, 2 for a usage error, 3 if the time ran \
+out.";
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+pub(super) struct WaitArgs {
+    /// The event to wait for
+    #[arg(long, value_enum, default_value = "finished")]
+    until: UntilArg,
+
+    /// Maximum time to wait: 30s, 5m, 1h30m, or whole seconds [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    timeout: Option<Duration>,
+
+    /// Count changes since this cursor, so that none is lost between two waits [default: now]
+    #[arg(long, value_name = "CURSOR", value_parser = Cursor::parse)]
+    since: Option<Cursor>,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Ratio of the sleep to the cost of the last poll.

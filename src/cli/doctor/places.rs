@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use crate::catalog::{Freshness, Source};
-use crate::cli::DoctorArgs;
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::session_places::{self, SessionPlace};
 use crate::cli::terminal::{display_path, shell_quote};
 use crate::cli::{discover, probe};

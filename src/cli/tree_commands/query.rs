@@ -13,7 +13,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::terminal::print_message;
-use super::super::{ViewArgs, budget_arg, exit};
+use super::super::view_args::ViewArgs;
+use super::super::{budget_arg, exit};
 use super::{TimeArgs, TreeReader, json, paths};
 use crate::cli::colors::ColorArgs;
 use crate::cli::pager::{AnswerKind, PagerArgs};

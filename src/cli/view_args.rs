@@ -1,0 +1,45 @@
+//! The arguments of the commands that read without a mount.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{cache_args, duration, mount_options, quiet};
+
+/// Selects what the commands without a mount read. The stores are found as for `mount`.
+#[derive(Debug, Args)]
+pub(super) struct ViewArgs {
+    /// A folder of traces, or a single transcript; can be given several times [default: found as
+    /// for `mount`]
+    #[arg(long = "store", value_name = "PATH")]
+    pub(super) stores: Vec<PathBuf>,
+
+    /// The format of the stores [default: detected]
+    #[arg(long = "format", value_name = "NAME", value_parser = mount_options::format_names())]
+    pub(super) store_format: Option<String>,
+
+    /// Only the workers of this owner
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
+    pub(super) owner: Option<String>,
+
+    /// Only the workers of this run
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
+    pub(super) run: Option<String>,
+
+    /// With --owner, include files that have several hard links, for stores kept as hard-linked
+    /// backups
+    #[arg(long)]
+    pub(super) hard_links: bool,
+
+    /// Time without a write after which an unfinished session of Claude Code counts as abandoned:
+    /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    pub(super) stale: Option<Duration>,
+
+    #[command(flatten)]
+    pub(super) cache: cache_args::CacheArgs,
+
+    #[command(flatten)]
+    pub(super) quiet: quiet::QuietArg,
+}
