@@ -63,9 +63,15 @@ pub(super) fn parse(
         if let (ErrorKind::UnknownArgument, Some(name)) =
             (error.kind(), error.get(ContextKind::InvalidArg))
         {
-            let name = name.to_string().trim_start_matches('-').replace('-', "_");
+            let name = name.to_string();
+            let is_unknown = |item: &Vec<u8>| {
+                let option = printable(long_option(item).as_bytes());
+                option.split('=').next() == Some(&name)
+            };
+            let item = lists.iter().flat_map(|list| split(list)).find(is_unknown);
+            let item = item.map_or(name.clone(), |item| printable(&item));
             return UsageError(format!(
-                "-o {name} is not an option of this file system; see `swarmletfs mount --help`"
+                "-o {item} is not an option of this file system; see `swarmletfs mount --help`"
             ));
         }
         let error = error.to_string();

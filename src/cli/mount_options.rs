@@ -229,8 +229,8 @@ mod tests {
             ("suid", "suid"),
             ("dev", "dev"),
             ("remount", "remount"),
-            ("colour=red", "-o colour is not an option"),
-            ("ownr=7", "-o ownr is not an option"),
+            ("colour=red", "-o colour=red is not an option"),
+            ("ownr=7", "-o ownr=7 is not an option"),
             ("ttl=soon", "ttl=soon"),
             ("stale=soon", "stale=soon"),
             (
