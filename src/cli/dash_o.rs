@@ -33,9 +33,7 @@ pub(super) fn parse(
     by_mount_helper: bool,
 ) -> Result<MountOptions, UsageError> {
     let command = MountOptions::augment_args(Command::new("mount").no_binary_name(true))
-        .disable_help_flag(true)
-        // mount(8) has an option `owner`, and since version 2.39 does not pass on `owner=ID`.
-        .mut_arg("owner", |owner| owner.alias("only-owner"));
+        .disable_help_flag(true);
     let mut arguments = typed.map(|typed| long_options(&command, typed)).unwrap_or_default();
     let mut no_exec = false;
     for item in lists.iter().flat_map(|list| split(list)) {
@@ -102,7 +100,9 @@ fn long_options(command: &Command, typed: &ArgMatches) -> Vec<OsString> {
 /// Returns the item `a_b=c` of a list as `--a-b=c`.
 fn long_option(item: &[u8]) -> OsString {
     let mut option = b"--".to_vec();
-    option.extend(item);
+    // mount(8) has an option `owner`, and since version 2.39 does not pass on `owner=ID`.
+    let is_owner = item.starts_with(b"only_owner=") || item == b"only_owner";
+    option.extend(item.strip_prefix(b"only_").filter(|_| is_owner).unwrap_or(item));
     let name = option.iter_mut().take_while(|byte| **byte != b'=');
     name.filter(|byte| **byte == b'_').for_each(|byte| *byte = b'-');
     OsString::from_vec(option)

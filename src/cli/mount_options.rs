@@ -196,6 +196,9 @@ mod tests {
         assert_eq!(options, parse(&both).unwrap());
         assert_eq!(options.owner.as_deref(), Some("7"));
         assert!(options.hard_links);
+        // As in an fstab for older and newer versions of mount(8).
+        let twice = parse(&["--owner", "7", "-o", "owner=7,only_owner=7"]).unwrap();
+        assert_eq!(twice.owner.as_deref(), Some("7"));
     }
 
     #[test]
@@ -243,6 +246,7 @@ mod tests {
             ("owner=", "owner="),
             ("only_owner", "-o only_owner: a value is required for '--owner <ID>'"),
             ("only_owner=7,owner=8", "'--owner <ID>' cannot be used multiple times"),
+            ("owner=7,only_owner=8", "'--owner <ID>' cannot be used multiple times"),
             ("audit_max=1k", "--audit"),
             ("foreground=1", "foreground=1"),
             ("\x1b[31m", "\\u{1b}"),

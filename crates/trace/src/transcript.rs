@@ -44,7 +44,7 @@ pub(super) use self::turn::{
     Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Stage, Turn, TurnEvent,
     Verdict, parse_millis,
 };
-pub(super) use self::zstd::Decompressed;
+pub(super) use self::zstd::beginning as zstd_beginning;
 
 use std::any::Any;
 use std::collections::HashSet;

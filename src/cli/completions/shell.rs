@@ -76,7 +76,10 @@ impl Shell {
         let help = candidate.get_help().map(|help| help.to_string());
         let help = help.as_deref().and_then(|help| help.lines().next());
         Some(match self {
-            Shell::Bash => line.bash_word(value)?,
+            Shell::Bash => {
+                let is_beginning = candidate.get_id().is_some_and(|id| id == values::BEGINNING);
+                line.bash_word(value, is_beginning)?
+            }
             Shell::Zsh => {
                 let value = value.replace('\\', "\\\\").replace(':', "\\:");
                 help.map_or(value.clone(), |help| format!("{value}:{}", help.replace('\\', "\\\\")))
@@ -143,9 +146,9 @@ struct Line {
 }
 
 impl Line {
-    /// Returns a value as bash inserts it. Returns `None` if it cannot be written inside the open
-    /// quote.
-    fn bash_word(&self, value: &str) -> Option<String> {
+    /// Returns a value, or the beginning of several, as bash inserts it. Returns `None` if it
+    /// cannot be written inside the open quote.
+    fn bash_word(&self, value: &str, is_beginning: bool) -> Option<String> {
         let mut value = value.get(self.kept()..)?;
         let mut word = String::new();
         if let Some(below) = value.strip_prefix('~')
@@ -162,7 +165,7 @@ impl Line {
             Some(_) => return None,
         }
         // More may follow a folder.
-        let is_whole = self.quote.is_none() && !value.ends_with('/');
+        let is_whole = self.quote.is_none() && !is_beginning && !value.ends_with('/');
         Some(word + if is_whole { " " } else { "" })
     }
 
@@ -197,7 +200,7 @@ mod tests {
 
     fn bash(line: &str, typed: &str, value: &str) -> Option<String> {
         let line = Shell::Bash.line([line, typed].map(OsString::from).to_vec()).unwrap();
-        line.bash_word(value)
+        line.bash_word(value, false)
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::builder::ValueParser;
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
@@ -90,6 +92,15 @@ pub(super) fn with_completers(
     })
 }
 
+/// The id of candidates that are only the shared beginnings of values.
+pub(super) const BEGINNING: &str = "beginning";
+
+#[derive(Debug, Default)]
+struct Found {
+    values: Vec<String>,
+    are_beginnings: bool,
+}
+
 /// Options before the cursor that restrict the values.
 #[derive(Debug, Default)]
 pub(super) struct LineOptions {
@@ -100,13 +111,28 @@ pub(super) struct LineOptions {
     no_cache: bool,
     /// True if a name was typed where an id and a path may be.
     has_name: bool,
+    /// True if no command has one of the options, so that others may not be understood, either.
+    is_unclear: bool,
+}
+
+/// Returns the command with all values accepted as they are, since the line is not finished yet.
+fn lenient(command: Command) -> Command {
+    let command = command.mut_args(|argument| match argument.get_action().takes_values() {
+        true => argument.value_parser(ValueParser::os_string()),
+        false => argument,
+    });
+    command.mut_subcommands(lenient)
 }
 
 impl LineOptions {
     pub(super) fn parse(command: Command, words: Vec<OsString>) -> LineOptions {
+        let command = lenient(command);
+        let strict = command.clone().try_get_matches_from(&words);
+        let is_unclear = strict.is_err_and(|error| error.kind() == ErrorKind::UnknownArgument);
         let mut command = command.ignore_errors(true);
-        let Ok(parsed) = command.try_get_matches_from_mut(words) else {
-            return LineOptions::default();
+        let Some(parsed) = command.try_get_matches_from_mut(words).ok().filter(|_| !is_unclear)
+        else {
+            return LineOptions { is_unclear: true, ..LineOptions::default() };
         };
         let (mut command, mut parsed) = (&command, &parsed);
         while let Some((name, inner)) = parsed.subcommand() {
@@ -137,12 +163,15 @@ impl LineOptions {
             hard_links: is_set("hard_links"),
             no_cache: is_set("no_cache"),
             has_name: !raw_values(parsed, "names").is_empty(),
+            is_unclear: false,
         }
     }
 
     /// Returns the values that begin with `typed`, or none if they are not found in time.
     fn values(self: &Arc<Self>, kind: ValueKind, typed: &OsStr) -> Vec<CompletionCandidate> {
-        let Some(typed) = typed.to_str().map(str::to_owned) else { return Vec::new() };
+        let Some(typed) = typed.to_str().filter(|_| !self.is_unclear).map(str::to_owned) else {
+            return Vec::new();
+        };
         let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|time| parse_duration(&time).ok());
         let limit = limit.unwrap_or(LIMIT);
         let options = self.clone();
@@ -152,10 +181,13 @@ impl LineOptions {
             let control = Arc::new(Control::until(Instant::now().checked_add(limit)));
             let found = options.find(kind, &typed, control.clone()).unwrap_or_default();
             // Values may be missing that renders leave out for lack of time.
-            let _ = sender.send(if control.may_continue() { found } else { Vec::new() });
+            let _ = sender.send(if control.may_continue() { found } else { Found::default() });
         });
         let found = spawned.ok().and_then(|_| found.recv_timeout(limit).ok()).unwrap_or_default();
-        found.into_iter().map(CompletionCandidate::new).collect()
+        let id = found.are_beginnings.then(|| BEGINNING.to_owned());
+        // An id that looks like an option would be taken for one.
+        let values = found.values.into_iter().filter(|value| !value.starts_with('-'));
+        values.map(|value| CompletionCandidate::new(value).id(id.clone())).collect()
     }
 
     /// Returns the values that begin with `typed`, sorted. `control` stops renders.
@@ -163,12 +195,7 @@ impl LineOptions {
     /// # Errors
     ///
     /// There is no store, or it cannot be read.
-    fn find(
-        &self,
-        kind: ValueKind,
-        typed: &str,
-        control: Arc<Control>,
-    ) -> anyhow::Result<Vec<String>> {
+    fn find(&self, kind: ValueKind, typed: &str, control: Arc<Control>) -> anyhow::Result<Found> {
         let mut found: Vec<String> = match kind {
             ValueKind::Mount => {
                 let mounts = MountTable::read()?;
@@ -251,19 +278,19 @@ fn with_home(path: &OsStr) -> PathBuf {
 
 /// Sorts the values, and drops those that a terminal cannot show as they are. If there are too
 /// many, keeps only their different beginnings.
-fn limited(mut found: Vec<String>) -> Vec<String> {
+fn limited(mut found: Vec<String>) -> Found {
     found.retain(|value| !value.contains(is_unprintable));
     found.sort_unstable();
     found.dedup();
+    let [Some(first), Some(last)] = [found.first(), found.last()] else { return Found::default() };
     if found.len() <= VALUES_MAX {
-        return found;
+        return Found { values: found, are_beginnings: false };
     }
-    let [Some(first), Some(last)] = [found.first(), found.last()] else { return found };
     let shared = first.chars().zip(last.chars()).take_while(|(a, b)| a == b).count();
     found.iter_mut().for_each(|value| *value = value.chars().take(shared + 1).collect());
     found.dedup();
     found.truncate(VALUES_MAX);
-    found
+    Found { values: found, are_beginnings: true }
 }
 
 #[cfg(test)]
@@ -295,15 +322,26 @@ mod tests {
     }
 
     #[test]
+    fn unfinished_values_hide_no_option_and_unknown_options_all() {
+        let options = parse("swarmletfs ls --sort bogus --budget 1x --owner 1");
+        assert_eq!(options.filter.owner.as_deref(), Some("1"));
+        assert_eq!(parse("swarmletfs changes --audit-max $M --store /a").stores.len(), 1);
+        let options = parse("swarmletfs changes --no-such-option --store /a");
+        assert!(options.is_unclear && options.stores.is_empty());
+    }
+
+    #[test]
     fn values_are_sorted_and_printable() {
         let found = ["b", "a", "b", "c\u{1b}[31m", "d\n", "e\u{202e}", "f $(x) 'é"];
-        assert_eq!(limited(found.map(String::from).to_vec()), ["a", "b", "f $(x) 'é"]);
+        assert_eq!(limited(found.map(String::from).to_vec()).values, ["a", "b", "f $(x) 'é"]);
     }
 
     #[test]
     fn too_many_values_become_their_beginnings() {
         let names = |count: usize| (0..count).map(|at| format!("w{at:05}")).collect();
-        assert_eq!(limited(names(VALUES_MAX)).len(), VALUES_MAX);
-        assert_eq!(limited(names(20_001)), ["w0", "w1", "w2"]);
+        assert_eq!(limited(names(VALUES_MAX)).values.len(), VALUES_MAX);
+        let many = limited(names(20_001));
+        assert_eq!((many.values.len(), many.are_beginnings), (3, true));
+        assert_eq!(many.values, ["w0", "w1", "w2"]);
     }
 }

@@ -4,13 +4,12 @@
 //! rollouts state the time and the ID of the session.
 
 use std::collections::HashSet;
-use std::io::Read;
 
 use super::super::Candidates;
 use super::super::json_text::json_text;
 use super::super::lenient::MaybeObject;
 use super::super::probe::Probe;
-use super::super::transcript::{Container, Decompressed, Holds, Shape, TranscriptLocation};
+use super::super::transcript::{Container, Holds, Shape, TranscriptLocation, zstd_beginning};
 use super::super::walk::walk;
 use super::schema::{BARE_TYPES, Line, Payload, decode};
 use swarmletfs_base::error::{Error, Result};
@@ -48,7 +47,7 @@ const LINE_TYPES: [&str; 7] = [
 /// Number of lines in which a rollout of the oldest versions is recognized.
 const BARE_LINES: usize = 20;
 /// Maximum number of decompressed bytes by which a rollout is recognized.
-const HEAD_MAX: u64 = 64 << 10;
+const HEAD_MAX: usize = 64 << 10;
 
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let file = path.file_name()?;
@@ -158,19 +157,11 @@ pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
         return false;
     }
     if probe.name().ends_with(ZSTD_SUFFIX) {
-        return is_rollout_head(&decompressed(probe.head()))
-            || is_rollout_head(&decompressed(probe.long_head()));
+        return is_rollout_head(&zstd_beginning(probe.head(), HEAD_MAX))
+            || is_rollout_head(&zstd_beginning(probe.long_head(), HEAD_MAX));
     }
     is_rollout_head(probe.head())
         || probe.head().len() < probe.long_head().len() && is_rollout_head(probe.long_head())
-}
-
-/// Returns the beginning of the contents of compressed bytes, as far as they can be decompressed.
-fn decompressed(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    // The input ends inside a frame, which is an error after the bytes before it.
-    let _ = Decompressed::new(bytes).take(HEAD_MAX).read_to_end(&mut out);
-    out
 }
 
 fn is_rollout_head(head: &[u8]) -> bool {

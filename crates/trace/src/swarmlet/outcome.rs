@@ -174,6 +174,9 @@ mod tests {
     fn python_dictionaries_of_any_number_of_values_are_read() {
         let list = |n: usize| format!("{{'ok': False, 'a': [0{}]}}", ", 0".repeat(n));
         assert_eq!(judge_text(&list(500_000)).0, Outcome::Failed);
+        // Minutes, if each value were compared with the text behind it.
+        let bytes = format!("{{'ok': False, 'a': [b''{}]}}", ", b''".repeat(500_000));
+        assert_eq!(judge_text(&bytes).0, Outcome::Failed);
         let text = |part: &str| format!("{{'ok': False, 'a': '{}'}}", part.repeat(100_000));
         assert_eq!(judge_text(&text(r#"[a, b: \' " {c}] "#)).0, Outcome::Failed);
     }

@@ -2,6 +2,8 @@
 
 use serde::de::IgnoredAny;
 
+/// Characters that may follow a comma or a colon.
+const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 /// Maximum number of open brackets, as in the parser of JSON.
 const DEPTH_MAX: usize = 127;
 
@@ -37,12 +39,12 @@ pub fn to_json(text: &[u8]) -> Option<Vec<u8>> {
                 bracket.commas += 1;
                 bracket.item = json.len();
                 bracket.has_unhashable &= !bracket.is_dict;
-                rest = rest.trim_start();
+                rest = rest.trim_start_matches(SPACES);
             }
             (":", Some(bracket)) => {
                 bracket.end_key(&mut json)?;
                 json.push(b':');
-                rest = rest.trim_start();
+                rest = rest.trim_start_matches(SPACES);
             }
             ("'" | "\"", _) => {
                 let (value, after) = decode_string(token_text)?;
@@ -51,8 +53,8 @@ pub fn to_json(text: &[u8]) -> Option<Vec<u8>> {
             }
             ("b", _) => {
                 let (value, after) = decode_string(rest)?;
-                rest.strip_suffix(after).filter(|bytes| bytes.is_ascii())?;
-                rest = after;
+                let literal = rest.get(..rest.len() - after.len())?;
+                rest = Some(after).filter(|_| literal.is_ascii())?;
                 json.extend(if value.is_empty() { "[]" } else { "[0]" }.bytes());
             }
             ("set", Some(bracket)) => {
@@ -224,6 +226,8 @@ mod tests {
             "f'a'",
             "r'a'",
             "1 2",
+            "\u{a0}1",
+            "\u{b}1",
             "01",
             "1_0",
             "0x1",
