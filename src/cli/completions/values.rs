@@ -96,7 +96,7 @@ pub(super) fn with_completers(
 pub(super) const BEGINNING: &str = "beginning";
 
 #[derive(Debug, Default)]
-struct Found {
+struct FoundValues {
     values: Vec<String>,
     are_beginnings: bool,
 }
@@ -181,7 +181,8 @@ impl LineOptions {
             let control = Arc::new(Control::until(Instant::now().checked_add(limit)));
             let found = options.find(kind, &typed, control.clone()).unwrap_or_default();
             // Values may be missing that renders leave out for lack of time.
-            let _ = sender.send(if control.may_continue() { found } else { Found::default() });
+            let _ =
+                sender.send(if control.may_continue() { found } else { FoundValues::default() });
         });
         let found = spawned.ok().and_then(|_| found.recv_timeout(limit).ok()).unwrap_or_default();
         let id = found.are_beginnings.then(|| BEGINNING.to_owned());
@@ -195,7 +196,12 @@ impl LineOptions {
     /// # Errors
     ///
     /// There is no store, or it cannot be read.
-    fn find(&self, kind: ValueKind, typed: &str, control: Arc<Control>) -> anyhow::Result<Found> {
+    fn find(
+        &self,
+        kind: ValueKind,
+        typed: &str,
+        control: Arc<Control>,
+    ) -> anyhow::Result<FoundValues> {
         let mut found: Vec<String> = match kind {
             ValueKind::Mount => {
                 let mounts = MountTable::read()?;
@@ -278,19 +284,21 @@ fn with_home(path: &OsStr) -> PathBuf {
 
 /// Sorts the values, and drops those that a terminal cannot show as they are. If there are too
 /// many, keeps only their different beginnings.
-fn limited(mut found: Vec<String>) -> Found {
+fn limited(mut found: Vec<String>) -> FoundValues {
     found.retain(|value| !value.contains(is_unprintable));
     found.sort_unstable();
     found.dedup();
-    let [Some(first), Some(last)] = [found.first(), found.last()] else { return Found::default() };
+    let [Some(first), Some(last)] = [found.first(), found.last()] else {
+        return FoundValues::default();
+    };
     if found.len() <= VALUES_MAX {
-        return Found { values: found, are_beginnings: false };
+        return FoundValues { values: found, are_beginnings: false };
     }
     let shared = first.chars().zip(last.chars()).take_while(|(a, b)| a == b).count();
     found.iter_mut().for_each(|value| *value = value.chars().take(shared + 1).collect());
     found.dedup();
     found.truncate(VALUES_MAX);
-    Found { values: found, are_beginnings: true }
+    FoundValues { values: found, are_beginnings: true }
 }
 
 #[cfg(test)]
