@@ -89,6 +89,8 @@ def build_program(name: str) -> Path:
     """Builds the program and returns its path."""
     # In a source distribution, the crate of the program is in the same folder.
     command = ["cargo", "build", "--locked", "--manifest-path", str(ROOT / "Cargo.toml"), "--package", PROGRAM]
+    # With the module's features, so that maturin finds all but the module built.
+    command += ["--package", "swarmletfs-python"]
     command += ["--bin", PROGRAM, "--profile", name, "--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     for line in built.stdout.splitlines():
