@@ -20,7 +20,7 @@ pub fn to_json(text: &[u8]) -> Option<Vec<u8>> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-');
         let length = rest.find(|c| !is_word(c))?.max(1);
         let (token, after) = rest.split_at_checked(length)?;
-        let token_text = std::mem::replace(&mut rest, after);
+        let from_token = std::mem::replace(&mut rest, after);
         match (token, open.last_mut()) {
             ("{", _) => open.push(OpenBracket::new('}', &mut json)),
             (_, None) => return None,
@@ -47,7 +47,7 @@ pub fn to_json(text: &[u8]) -> Option<Vec<u8>> {
                 rest = rest.trim_start_matches(SPACES);
             }
             ("'" | "\"", _) => {
-                let (value, after) = decode_string(token_text)?;
+                let (value, after) = decode_string(from_token)?;
                 rest = after;
                 serde_json::to_writer(&mut json, &value).ok()?;
             }

@@ -15,14 +15,14 @@ const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 ///
 /// If the compressed bytes end early or are damaged, it returns the contents before the damage, and
 /// then the error.
-pub(crate) struct Decompressed<R> {
+pub(super) struct Decompressed<R> {
     source: R,
     decoder: FrameDecoder,
     error: Option<Error>,
 }
 
 impl<R: Read> Decompressed<R> {
-    pub(crate) fn new(source: R) -> Decompressed<R> {
+    pub(super) fn new(source: R) -> Decompressed<R> {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(WINDOW_MAX);
         Decompressed { source, decoder, error: None }
@@ -50,6 +50,12 @@ impl<R: Read> Decompressed<R> {
         }
     }
 
+    /// Ends the frame, so that the decoder gives out its window.
+    fn end_frame(&mut self) -> Result<bool> {
+        let one = BlockDecodingStrategy::UptoBlocks(1);
+        self.decoder.decode_blocks(LAST_BLOCK.as_slice(), one).map_err(Error::other)
+    }
+
     /// Decodes until there is something to collect. Returns false at the end of the contents.
     fn fill(&mut self) -> Result<bool> {
         while self.decoder.can_collect() == 0 {
@@ -64,9 +70,7 @@ impl<R: Read> Decompressed<R> {
             }
             let one = BlockDecodingStrategy::UptoBlocks(1);
             if let Err(error) = self.decoder.decode_blocks(&mut self.source, one) {
-                // The decoder keeps its window until the frame ends.
-                let one = BlockDecodingStrategy::UptoBlocks(1);
-                self.decoder.decode_blocks(LAST_BLOCK.as_slice(), one).map_err(Error::other)?;
+                self.end_frame()?;
                 self.error = Some(Error::other(error));
             }
         }
@@ -79,18 +83,19 @@ impl<R: Read> Decompressed<R> {
 pub(crate) fn beginning(compressed: &[u8], limit: usize) -> Vec<u8> {
     let mut reader = Decompressed::new(compressed);
     let mut out = Vec::new();
-    if let Ok(true) = reader.next_frame() {
-        // The end of the frame makes the decoder give out its window.
-        let (first, last) =
-            (BlockDecodingStrategy::UptoBytes(limit), BlockDecodingStrategy::UptoBlocks(1));
-        let decoded = reader.decoder.decode_blocks(&mut reader.source, first);
-        let ended = match decoded {
-            Ok(true) => Ok(true),
-            Ok(false) | Err(_) => reader.decoder.decode_blocks(LAST_BLOCK.as_slice(), last),
-        };
-        if ended.is_ok() {
-            // Reading from memory does not fail.
-            let _ = reader.decoder.take(limit as u64).read_to_end(&mut out);
+    while out.len() < limit && matches!(reader.next_frame(), Ok(true)) {
+        let room = limit - out.len();
+        let decoded = reader
+            .decoder
+            .decode_blocks(&mut reader.source, BlockDecodingStrategy::UptoBytes(room));
+        let is_whole = matches!(decoded, Ok(true));
+        if !is_whole && reader.end_frame().is_err() {
+            break;
+        }
+        // Reading from memory does not fail.
+        let _ = reader.decoder.by_ref().take(room as u64).read_to_end(&mut out);
+        if !is_whole {
+            break;
         }
     }
     out
@@ -162,6 +167,8 @@ mod tests {
             assert_eq!(beginning(&compressed[..length], 1_000), contents[..1_000]);
         }
         assert_eq!(beginning(&compress(b"short"), 1_000), b"short");
+        let frames = [compress(b""), compress(b"in "), compress(b"frames")].concat();
+        assert_eq!(beginning(&frames, 7), b"in fram");
         assert_eq!(beginning(b"no frame", 1_000), b"");
         // Blocks of 128 KiB of zeros.
         let block = [0x02, 0x00, 0x10, 0];
