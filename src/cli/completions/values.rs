@@ -127,11 +127,13 @@ fn lenient(command: Command) -> Command {
 impl LineOptions {
     pub(super) fn parse(command: Command, words: Vec<OsString>) -> LineOptions {
         let command = lenient(command);
-        let strict = command.clone().try_get_matches_from(&words);
-        let is_unclear = strict.is_err_and(|error| error.kind() == ErrorKind::UnknownArgument);
-        let mut command = command.ignore_errors(true);
-        let Some(parsed) = command.try_get_matches_from_mut(words).ok().filter(|_| !is_unclear)
-        else {
+        let parsed = match command.clone().try_get_matches_from(&words) {
+            Err(error) if error.kind() == ErrorKind::UnknownArgument => None,
+            // The line may lack its end.
+            Err(_) => command.clone().ignore_errors(true).try_get_matches_from(words).ok(),
+            Ok(parsed) => Some(parsed),
+        };
+        let Some(parsed) = parsed else {
             return LineOptions { is_unclear: true, ..LineOptions::default() };
         };
         let (mut command, mut parsed) = (&command, &parsed);
