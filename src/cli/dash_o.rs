@@ -99,10 +99,11 @@ fn long_options(command: &Command, typed: &ArgMatches) -> Vec<OsString> {
 
 /// Returns the item `a_b=c` of a list as `--a-b=c`.
 fn long_option(item: &[u8]) -> OsString {
-    let mut option = b"--".to_vec();
     // mount(8) has an option `owner`, and since version 2.39 does not pass on `owner=ID`.
-    let is_owner = item.starts_with(b"only_owner=") || item == b"only_owner";
-    option.extend(item.strip_prefix(b"only_").filter(|_| is_owner).unwrap_or(item));
+    let mut option = match item.strip_prefix(b"only_owner") {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"=") => [b"--owner", rest].concat(),
+        _ => [b"--", item].concat(),
+    };
     let name = option.iter_mut().take_while(|byte| **byte != b'=');
     name.filter(|byte| **byte == b'_').for_each(|byte| *byte = b'-');
     OsString::from_vec(option)

@@ -40,25 +40,26 @@ pub(super) struct StageOrder {
 }
 
 impl Stage {
-    const NAMES: [(&str, Stage); 5] = [
-        ("outer", Stage::Outer),
-        ("maps", Stage::Maps),
-        ("init", Stage::Init),
-        ("inner", Stage::Inner),
-        ("check", Stage::Check),
-    ];
+    const ALL: [Stage; 5] = [Stage::Outer, Stage::Maps, Stage::Init, Stage::Inner, Stage::Check];
 
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Outer => "outer",
+            Stage::Maps => "maps",
+            Stage::Init => "init",
+            Stage::Inner => "inner",
+            Stage::Check => "check",
+        }
+    }
+
+    /// Returns the stage that an argument names, or `None` if none has the name.
     pub fn by_name(name: &str) -> Option<Stage> {
-        Stage::NAMES.iter().find(|(known, _)| *known == name).map(|(_, stage)| *stage)
+        Stage::ALL.into_iter().find(|stage| stage.name() == name)
     }
 
     pub(super) fn arguments(self, descriptor: i32, status: Option<i32>) -> Vec<OsString> {
-        let name = Stage::NAMES.iter().find(|(_, stage)| *stage == self).map(|(name, _)| *name);
-        let mut arguments = vec![
-            "__sandbox".into(),
-            name.unwrap_or_default().into(),
-            descriptor.to_string().into(),
-        ];
+        let mut arguments =
+            vec!["__sandbox".into(), self.name().into(), descriptor.to_string().into()];
         arguments.extend(status.map(|status| status.to_string().into()));
         arguments
     }
