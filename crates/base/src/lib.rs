@@ -22,7 +22,7 @@
 //! `model`: Plain values: Worker, Record, ToolCall, FileEdit, Outcome, Status. No I/O. `attempt`
 //! decides which later call resolves a failed one.
 //!
-//! `store`: Bytes beneath a root: stat, list, open, enter. `crates/base/src/store.rs` defines the
+//! `store`: Bytes beneath a root: stat, list, open, enter. `store.rs` defines the
 //! `Store` trait; `disk` and `memory` implement it. `openat2` is the only module that opens a path,
 //! through `walk` where that call is missing. `SingleLinkStore` wraps a store for a single owner
 //! and hides files with several hard links. `inotify` reports changes, `noatime` opens directories
