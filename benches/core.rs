@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::deadline::Deadline;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::Disk;
-use swarmletfs::trace::{Codex, Format};
-use swarmletfs::tree::{DirPosition, ROOT, Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Disk;
+use swarmletfs_trace::{Codex, Format};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{DirPosition, ROOT, Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 #[allow(dead_code, reason = "the benchmarks generate a swarm but do not check it")]
 #[path = "../tests/support/swarm.rs"]

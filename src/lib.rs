@@ -7,13 +7,9 @@
 //!
 //! # Reading
 //!
-//! [`Source`] opens a store, [`View`] restricts it to what one user may see, and [`Tree`] is the
-//! directory tree of the view, without a mount:
+//! [`open`] opens a store, and [`OpenOptions`] restricts it to what one owner may see:
 //!
 //! ```
-//! use swarmletfs::tree::Symlinks;
-//! use swarmletfs::{Filter, Freshness, Settings, Source, Tree, View};
-//!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let store = folder.path();
@@ -22,23 +18,16 @@
 //! #     store.join("workers/build-1/metadata.json"),
 //! #     r#"{"worker_id": "build-1", "status": "failed", "error": "No space left on device"}"#,
 //! # )?;
-//! let source = Source::open(store)?;
-//! let view = View::new(vec![source], Freshness::default(), Filter::default())?;
-//! let tree = Tree::new(view, Settings::default());
-//!
-//! let opened = tree.with_path(b"summary", Symlinks::Follow, |place| place.leaf().open())?;
-//! let bytes = tree.read(opened.fh, 0, 65_536, <[u8]>::to_vec)?;
-//! assert!(String::from_utf8(bytes)?.contains("build-1: No space left on device"));
+//! let swarm = swarmletfs::open(store)?;
+//! assert!(swarm.summary()?.contains("build-1: No space left on device"));
+//! let worker = swarm.worker("build-1")?;
+//! assert_eq!(worker.index()?["status"], "failed");
+//! assert!(worker.evidence(4_096)?.len() <= 4_096);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`Renderer`] makes one generated file as bytes, and [`query`] answers searches as values.
-//!
-//! # Mounting
-//!
-//! [`fuse::mount`] mounts a [`Tree`], as `swarmletfs mount` does. It needs `/dev/fuse`, and
-//! `fusermount3` if the process is not root, but not libfuse.
+//! [`Swarm::mount`] mounts it, as `swarmletfs mount` does.
 //!
 //! # Recording
 //!
@@ -67,17 +56,17 @@
 //! # Versions
 //!
 //! Versions follow [semantic versioning](https://semver.org): before 1.0, a release that breaks
-//! something raises the second number. Covered are the public items of this crate except
-//! [`cli`], the command line, the paths of the tree, and the JSON with a schema in
-//! `docs/`. The wording of files for people (`summary`, `evidence.txt`, help and errors) may change
-//! in any release. [`cli`] is public for the program and the Python package.
+//! something raises the second number. Covered are the documented items of this crate, the command
+//! line, the paths of the tree, and the JSON with a schema in `docs/`. The wording of files for
+//! people (`summary`, `evidence.txt`, help and errors) may change in any release. The crates below
+//! this one change without notice.
 //!
 //! The crate needs the Rust version that its `Cargo.toml` states (1.91). A higher one is a change
 //! of the second number, too, and is at least six months old.
 //!
-//! # Modules
+//! # Crates
 //!
-//! This crate has the commands and the adapters; what they build on lies in crates of their own:
+//! This crate has the commands; what they build on lies in crates of their own:
 //!
 //! ```text
 //! swarmletfs-base      names, errors, stores, texts, caches, and plain values such as Worker
@@ -92,32 +81,35 @@
 
 #![warn(missing_docs)]
 
+#[doc(hidden)]
 pub mod cli;
 mod retention;
 #[cfg(test)]
 #[path = "../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod scale;
+mod swarm;
 
-pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
-use swarmletfs_base::{digest, parallel, path_bytes};
-pub use swarmletfs_fuse as fuse;
+/// Recording: creates a store and writes its workers.
+pub mod write {
+    pub use swarmletfs_record::write::{
+        Call, CallEnd, CallReceipt, Durability, Error, Finish, NewWorker, Result, Store,
+        StoreOptions, Worker,
+    };
+}
+
+pub use swarm::{Entry, EntryKind, Error, Mount, OpenOptions, Result, Run, Swarm, Worker, open};
+pub use swarmletfs_base::text::budget::Budget;
+pub use swarmletfs_fuse::MountAccess;
+
+use swarmletfs_base::{
+    cache, deadline, digest, error, model, name, parallel, path_bytes, store, text,
+};
+use swarmletfs_fuse as fuse;
 #[cfg(feature = "mcp")]
-pub use swarmletfs_mcp as mcp;
-use swarmletfs_record::read_log;
-pub use swarmletfs_record::{audit, write};
+use swarmletfs_mcp as mcp;
+use swarmletfs_record::{audit, read_log};
 use swarmletfs_sandbox as sandbox;
-pub use swarmletfs_trace as trace;
+use swarmletfs_trace as trace;
+use swarmletfs_tree::{analysis, catalog, output, query, render, route, search, tree, view};
 use swarmletfs_workspace::{approval, draft};
-
-use swarmletfs_tree::output;
-pub use swarmletfs_tree::{analysis, catalog, query, render, route, search, tree, view};
-
-pub use analysis::settings::Settings;
-pub use catalog::{Freshness, Source};
-pub use error::Error;
-pub use render::{Rendered, Renderer};
-pub use route::{Document, Group, Report, Scope};
-pub use text::budget::Budget;
-pub use tree::Tree;
-pub use view::{Filter, View};

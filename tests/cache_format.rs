@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::cache::{CACHE_FORMAT, DiskCache, Key};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::store::Memory;
-use swarmletfs::trace::ClaudeCode;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::cache::{CACHE_FORMAT, DiskCache, Key};
+use swarmletfs_base::store::Memory;
+use swarmletfs_trace::ClaudeCode;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::support::see;
 use crate::support::transcript::{PROJECT, Transcript, path, place};

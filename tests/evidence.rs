@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::json;
-use swarmletfs::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 use crate::support::{TestStore, see};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use swarmletfs::text::budget::Budget;
+use swarmletfs_base::text::budget::Budget;
 
 use crate::support::{TestStore, python, see};
 

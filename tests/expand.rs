@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
-use swarmletfs::analysis::settings::Settings;
-use swarmletfs::render::Renderer;
-use swarmletfs::render::expand::{ExpandStats, InputFormat};
-use swarmletfs::text::budget::Budget;
-use swarmletfs::view::Filter;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_tree::analysis::settings::Settings;
+use swarmletfs_tree::render::Renderer;
+use swarmletfs_tree::render::expand::{ExpandStats, InputFormat};
+use swarmletfs_tree::view::Filter;
 
 use crate::support::{TestStore, cases, see};
 

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde_json::json;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Memory, Store};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Memory, Store};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::support::fault_injection::{Fault, FaultInjector, FaultPlan};
 use crate::support::intercept::InterceptedStore;

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use swarmletfs::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 use crate::mount::eventually;
 use crate::support::seen::names;

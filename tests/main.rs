@@ -20,6 +20,7 @@ mod faults;
 mod formats;
 mod generated_swarm;
 mod hostile;
+mod library;
 mod log_guard;
 #[cfg(feature = "mcp")]
 mod mcp;

@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
-use swarmletfs::mcp::ServedTree;
-use swarmletfs::tree::Tree;
+use swarmletfs_mcp::ServedTree;
+use swarmletfs_tree::tree::Tree;
 
 use crate::support::python;
 
@@ -60,7 +60,7 @@ impl Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
-        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, None, open).unwrap());
+        let server = thread::spawn(move || swarmletfs_mcp::serve(tree, None, open).unwrap());
         Client {
             input: BufReader::new(ours.try_clone().unwrap()),
             output: Some(ours),

@@ -17,7 +17,7 @@ mod synthesis;
 use std::collections::BTreeSet;
 
 use crate::support::{see, seen};
-use swarmletfs::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 /// Returns the names in a directory.
 pub fn names(tree: &Tree, path: &str) -> Vec<String> {

@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::store::Memory;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::store::Memory;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::support::{is_exhaustive, is_full, scale, seed};
 use harness::Harness;

@@ -10,11 +10,11 @@ mod views;
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::Store;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Store;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::support::see;
 

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser};
-use swarmletfs::write::Durability;
+use swarmletfs_record::write::Durability;
 
 use client::{Client, Pulse};
 use daemon::Daemon;

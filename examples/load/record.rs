@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use swarmletfs::write::{CallEnd, Durability, Finish, NewWorker, Store, StoreOptions};
+use swarmletfs_record::write::{CallEnd, Durability, Finish, NewWorker, Store, StoreOptions};
 
 /// Records workers one after the other: creates each, records a call with an output of `bytes`
 /// bytes, and finishes it. Returns the duration.

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use swarmletfs::deadline::Deadline;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Memory, read_range};
-use swarmletfs::trace::{Codex, Format, RecordSource};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Memory, read_range};
+use swarmletfs_trace::{Codex, Format, RecordSource};
 
 const PATH: &str =
     "sessions/2026/11/01/rollout-2026-11-01T10-00-00-0199aaaa-0000-7000-8000-000000000001.jsonl";

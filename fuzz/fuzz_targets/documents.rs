@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use swarmletfs::deadline::Deadline;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory, Store, read_range};
-use swarmletfs::trace::{Format, MiniSweAgent, RecordSource, SweAgent};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory, Store, read_range};
+use swarmletfs_trace::{Format, MiniSweAgent, RecordSource, SweAgent};
 
 fuzz_target!(|input: &[u8]| {
     let Some((selector, document)) = input.split_first() else { return };

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use swarmletfs::mcp::ServedTree;
-use swarmletfs::tree::{Settings, Tree};
+use swarmletfs_mcp::ServedTree;
+use swarmletfs_tree::tree::{Settings, Tree};
 use tokio::io::AsyncWrite;
 
 const BEGIN: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":\"begin\",\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\
@@ -47,7 +47,7 @@ fuzz_target!(|sent: &[u8]| {
     let output = written.clone();
     let input = io::Cursor::new([BEGIN, sent, PING].concat());
     let tree = Tree::new(swarm::view(), Settings::default());
-    swarmletfs::mcp::serve(ServedTree::new(tree, || None), None, || Ok((input, output))).unwrap();
+    swarmletfs_mcp::serve(ServedTree::new(tree, || None), None, || Ok((input, output))).unwrap();
     let written = written.0.lock().unwrap();
     let mut is_answered = false;
     for line in written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use swarmletfs::deadline::Deadline;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory, Store, read_range};
-use swarmletfs::trace::{Format, GeminiCli, RecordSource};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory, Store, read_range};
+use swarmletfs_trace::{Format, GeminiCli, RecordSource};
 
 fuzz_target!(|input: &[u8]| {
     for name in ["session-x.jsonl", "session-x.json"] {

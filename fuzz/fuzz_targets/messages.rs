@@ -7,10 +7,10 @@ mod swarm;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use swarmletfs::render::expand::InputFormat;
-use swarmletfs::text::budget::Budget;
-use swarmletfs::render::Renderer;
-use swarmletfs::analysis::settings::Settings;
+use swarmletfs_tree::render::expand::InputFormat;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_tree::render::Renderer;
+use swarmletfs_tree::analysis::settings::Settings;
 
 static RENDERER: LazyLock<Renderer> = LazyLock::new(|| Renderer::new(swarm::view(), Settings::default()));
 const BUDGET: usize = 600;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::Memory;
-use swarmletfs::view::{Filter, View};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Memory;
+use swarmletfs_tree::view::{Filter, View};
 
 /// Returns a view of two workers, `a` and `b`.
 pub fn view() -> View {

@@ -7,9 +7,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use swarmletfs::cli::in_process::{WriteFailure, path_message};
-use swarmletfs::error::Error;
-use swarmletfs::text::budget::Budget;
-use swarmletfs::write;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_record::write;
 
 /// A failure to report as an exception.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use serde_json::Value;
 use swarmletfs::cli::in_process::{open_to_write, worker_of_environment};
-use swarmletfs::write::{self, CallEnd, CallReceipt, Durability, Finish, NewWorker, Store};
+use swarmletfs_record::write::{self, CallEnd, CallReceipt, Durability, Finish, NewWorker, Store};
 
 use crate::failure::{Failure, detached};
 

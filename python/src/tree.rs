@@ -9,24 +9,22 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use swarmletfs::cli::in_process::{
-    Stores, WaitEnd, WaitRequest, compare_json, grep_json, not_searchable, search_json,
+    Stores, WaitEnd, WaitRequest, compare_json, grep_json, not_searchable, read_file, search_json,
 };
-use swarmletfs::name::Name;
-use swarmletfs::query::call_output::CallSelector;
-use swarmletfs::query::compare::{CompareOptions, CompareQuery};
-use swarmletfs::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs::query::search::{SearchOptions, SearchQuery};
-use swarmletfs::query::wait::WaitCondition;
-use swarmletfs::query::{AnswerPage, FileAnswer, FileQuery};
-use swarmletfs::render::expand::InputFormat;
-use swarmletfs::render::list::WorkerListQuery;
-use swarmletfs::route::cursor::Cursor;
-use swarmletfs::tree::{Fh, Symlinks};
+use swarmletfs_base::name::Name;
+use swarmletfs_tree::query::call_output::CallSelector;
+use swarmletfs_tree::query::compare::{CompareOptions, CompareQuery};
+use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
+use swarmletfs_tree::query::wait::WaitCondition;
+use swarmletfs_tree::query::{AnswerPage, FileAnswer, FileQuery};
+use swarmletfs_tree::render::expand::InputFormat;
+use swarmletfs_tree::render::list::WorkerListQuery;
+use swarmletfs_tree::route::cursor::Cursor;
+use swarmletfs_tree::tree::Symlinks;
 
 use crate::failure::{Failure, detached, parse_budget};
 
-/// Size of one read, in bytes.
-const READ_SIZE: usize = 1 << 20;
 /// Interval between checks whether a store was replaced by another directory.
 const REPLACED_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest sleep before signals are handled.
@@ -42,7 +40,7 @@ pub(crate) struct Tree {
 
 /// A tree that is open in one process.
 struct OpenTree {
-    tree: Arc<swarmletfs::Tree>,
+    tree: Arc<swarmletfs_tree::tree::Tree>,
     /// Time of the last check for a replaced store.
     checked: Instant,
     process: u32,
@@ -88,7 +86,8 @@ impl Tree {
             let tree = self.get()?;
             let opened = tree.with_path(&path, Symlinks::Follow, |place| place.leaf().open());
             let opened = opened.map_err(|error| Failure::at_path(&path, &error))?;
-            read_all(&tree, opened.fh, offset, size, &path)
+            read_file(&tree, opened.fh, offset, size)
+                .map_err(|error| Failure::at_path(&path, &error))
         })?;
         Ok(PyBytes::new(py, &bytes))
     }
@@ -100,7 +99,7 @@ impl Tree {
             let listed =
                 tree.with_path(&path, Symlinks::Follow, |place| place.leaf().list_folder());
             let listed = listed.map_err(|error| Failure::at_path(&path, &error))?;
-            let entry = |entry: &swarmletfs::tree::ListedEntry| {
+            let entry = |entry: &swarmletfs_tree::tree::ListedEntry| {
                 (entry.name.as_bytes().to_vec(), entry.kind.as_str())
             };
             Ok(listed.iter().map(entry).collect())
@@ -255,7 +254,8 @@ impl Tree {
             let (place, fh) = tree.open_output(&call).map_err(fail)?;
             let path = format!("workers/{}/{}", place.worker.display(), place.path.display());
             match fh {
-                Some(fh) => read_all(&tree, fh, 0, None, path.as_bytes()),
+                Some(fh) => read_file(&tree, fh, 0, None)
+                    .map_err(|error| Failure::at_path(path.as_bytes(), &error)),
                 None => {
                     let why = place.missing.unwrap_or_default();
                     Err(Failure::from(anyhow::anyhow!("{path}: {why}")))
@@ -308,7 +308,7 @@ impl Tree {
 
 impl Tree {
     /// Returns the current tree.
-    fn get(&self) -> Result<Arc<swarmletfs::Tree>, Failure> {
+    fn get(&self) -> Result<Arc<swarmletfs_tree::tree::Tree>, Failure> {
         let mut open = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
         if open.process != process {
@@ -355,36 +355,6 @@ impl Tree {
         let json = to_json(json(&answer))?;
         Ok((answer.page.text, json))
     }
-}
-
-/// Reads an open file from `offset` on, at most `size` bytes, and closes it.
-fn read_all(
-    tree: &swarmletfs::Tree,
-    fh: Fh,
-    offset: u64,
-    size: Option<u64>,
-    path: &[u8],
-) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let end = loop {
-        let done = bytes.len() as u64;
-        let left = size.map_or(u64::MAX, |size| size.saturating_sub(done));
-        let want = usize::try_from(left).unwrap_or(usize::MAX).min(READ_SIZE);
-        if want == 0 {
-            break Ok(0);
-        }
-        let read = tree.read(fh, offset.saturating_add(done), want, |part| {
-            bytes.extend_from_slice(part);
-            part.len()
-        });
-        match read {
-            Ok(read) if read > 0 => {}
-            end => break end,
-        }
-    };
-    tree.release(fh);
-    end.map_err(|error| Failure::at_path(path, &error))?;
-    Ok(bytes)
 }
 
 /// Fails if an answer refuses its query.

@@ -22,7 +22,7 @@ use crate::name::RelPath;
 use crate::text::diff_text::{self, Section};
 use crate::text::{count, left_out_as_ignored};
 use crate::trace::swarmlet::CHANGES;
-use crate::write::Store;
+use swarmletfs_record::write::Store;
 
 pub(super) const HELP: &str = "\
 Shows the diff, asks, and applies it: all or nothing. Each file of the workspace must be as the \

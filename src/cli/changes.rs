@@ -20,7 +20,7 @@ use crate::name::{Name, RelPath};
 use crate::route::CHANGES;
 use crate::text::diff_text;
 use crate::text::{count, left_out_as_ignored};
-use crate::write::Store;
+use swarmletfs_record::write::Store;
 
 pub(super) const HELP: &str = "\
 Prints workers/WORKER/changes.diff of the tree: a diff that `git apply` and `patch -p1` accept. On \

@@ -10,7 +10,7 @@ use super::exit;
 use super::prompt::Prompt;
 use super::terminal::print_message;
 use super::write_args::{WriteArgs, into_cli_error};
-use crate::write::Store;
+use swarmletfs_record::write::Store;
 
 pub(super) const HELP: &str = "\
 Removes what the worker wrote in its view of the workspace. Its changes cannot be applied any \

@@ -25,7 +25,7 @@ use crate::model::Status;
 use crate::name::Name;
 use crate::retention::{AgeLimit, Archive, Candidate, Plan, Remover, Rules, SizeLimit};
 use crate::text::{age, count};
-use crate::write::{Removed, Store};
+use swarmletfs_record::write::{Removed, Store};
 
 pub(super) const HELP: &str = "\
 Lists the workers that the rules choose, the oldest first, with sizes and reasons. Only --yes \

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args;
-use crate::write::Store;
+use swarmletfs_record::write::Store;
 
 pub(super) const HELP: &str = "\
 A store is a folder with one folder per worker in workers/, and the log of changes in audit/. DIR \

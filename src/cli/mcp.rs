@@ -32,7 +32,7 @@ use crate::mcp::{
 use crate::name::Name;
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
-use crate::write::{Store, StoreOptions};
+use swarmletfs_record::write::{Store, StoreOptions};
 
 const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
 

@@ -36,8 +36,12 @@ pub(super) enum NoteCommand {
 
 pub(super) fn run(command: &NoteCommand) -> anyhow::Result<ExitCode> {
     match command {
-        NoteCommand::Write(arguments) => write::run(arguments, crate::write::NotePlace::Whole),
-        NoteCommand::Append(arguments) => write::run(arguments, crate::write::NotePlace::End),
+        NoteCommand::Write(arguments) => {
+            write::run(arguments, swarmletfs_record::write::NotePlace::Whole)
+        }
+        NoteCommand::Append(arguments) => {
+            write::run(arguments, swarmletfs_record::write::NotePlace::End)
+        }
         NoteCommand::List(arguments) => list::run(arguments),
         NoteCommand::Read(arguments) => read::run(arguments),
         NoteCommand::WorkerMap(arguments) => worker_map::run(arguments),

@@ -20,7 +20,7 @@ use super::exit;
 use super::run_command::{self, CommandSpec, Ended, Sink, StreamMode};
 use super::terminal::print_message;
 use super::write_args::{WriteArgs, into_cli_error, open_worker, parse_size};
-use crate::write::{Call, CallEnd, Store};
+use swarmletfs_record::write::{Call, CallEnd, Store};
 
 pub(super) const HELP: &str = "\
 The output goes to stdout and stderr as it comes, and in its order to a new call of the worker, \

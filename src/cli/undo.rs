@@ -13,7 +13,7 @@ use super::terminal::{display_path, print_message};
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::describe_change;
 use crate::text::count;
-use crate::write::Store;
+use swarmletfs_record::write::Store;
 
 pub(super) const HELP: &str = "\
 Takes back the last `swarmletfs apply` of the worker that was not taken back yet: all or nothing. \

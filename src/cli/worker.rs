@@ -1,6 +1,6 @@
 //! `swarmletfs worker`: creates a worker, records its work, and finishes it.
 //!
-//! Each command is a thin layer over [`crate::write`].
+//! Each command is a thin layer over [`swarmletfs_record::write`].
 
 mod annotate;
 mod create;

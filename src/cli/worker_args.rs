@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Map, Value};
 
-use crate::write::NewWorker;
+use swarmletfs_record::write::NewWorker;
 
 /// Facts about a worker that are known at its start, besides its task.
 #[derive(Debug, Clone, Args)]

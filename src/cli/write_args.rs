@@ -18,7 +18,7 @@ use super::discover;
 use super::exit::{self, UsageError};
 use super::terminal::{display_path, print_message};
 use crate::trace::KnownFormat;
-use crate::write::{Durability, Error, Store, StoreOptions, Worker};
+use swarmletfs_record::write::{Durability, Error, Store, StoreOptions, Worker};
 
 /// Environment variable with the id of the worker that a command belongs to.
 pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";

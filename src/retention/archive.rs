@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::name::{Name, RelPath, printable_path};
 use crate::store::Kind;
-use crate::write::{Dir, During, Error, HashingReader, Result, Store, set_file_attributes};
+use swarmletfs_record::write::{
+    Dir, During, Error, HashingReader, Result, Store, set_file_attributes,
+};
 
 const DEPTH_MAX: usize = 64;
 /// Permissions that are copied. A copy may belong to another user.
@@ -145,6 +147,6 @@ fn is_equal(one: &Dir, other: &Dir, depth: usize) -> PathResult<bool> {
 fn hash(folder: &Dir, name: &Name) -> PathResult<(u64, String)> {
     let file = folder.open_to_read(name)?.ok_or(PathError::NotFound)?;
     let mut reader = HashingReader::new(file);
-    std::io::copy(&mut reader, &mut std::io::sink()).map_err(crate::write::from_io)?;
+    std::io::copy(&mut reader, &mut std::io::sink()).map_err(swarmletfs_record::write::from_io)?;
     Ok(reader.into_hash())
 }

@@ -9,7 +9,7 @@ use crate::model::{Outcome, Status};
 use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, View};
-use crate::write::Store;
+use swarmletfs_record::write::Store;
 
 /// The reason to keep a parent.
 pub(super) const HAS_CHILDREN: &str = "a worker that is kept names it as its parent";

@@ -14,7 +14,7 @@ use crate::error::{Error as PathError, Result as PathResult};
 use crate::name::{Name, RelPath, printable_path};
 use crate::store::{EntryStat, Kind, is_temporary};
 use crate::trace::known::SessionFiles;
-use crate::write::{Dir, Durability, During, Error, Result, set_file_attributes};
+use swarmletfs_record::write::{Dir, Durability, During, Error, Result, set_file_attributes};
 
 const DEPTH_MAX: usize = 64;
 /// Permissions that are copied.
@@ -302,7 +302,7 @@ fn former_name(to: &Dir, name: &Name) -> PathResult<Option<Name>> {
 fn begins_with(source: &mut impl Read, mut copy: impl Read) -> PathResult<bool> {
     let (mut expected, mut found) = (vec![0; CHUNK], vec![0; CHUNK]);
     loop {
-        let size = copy.read(&mut expected).map_err(crate::write::from_io)?;
+        let size = copy.read(&mut expected).map_err(swarmletfs_record::write::from_io)?;
         if size == 0 {
             return Ok(true);
         }
@@ -310,7 +310,7 @@ fn begins_with(source: &mut impl Read, mut copy: impl Read) -> PathResult<bool> 
         match source.read_exact(found) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            Err(error) => return Err(crate::write::from_io(error)),
+            Err(error) => return Err(swarmletfs_record::write::from_io(error)),
         }
         if *found != *expected.split_at(size).0 {
             return Ok(false);

@@ -15,7 +15,7 @@ use crate::model::Outcome;
 use crate::name::Name;
 use crate::trace::swarmlet::Tombstone;
 use crate::view::{Member, View, VisibleWorkers};
-use crate::write::{Decision, Lock, RemovalLock, Removed, Result, Store};
+use swarmletfs_record::write::{Decision, Lock, RemovalLock, Removed, Result, Store};
 
 const TASK_MAX: usize = 1_000;
 
@@ -149,7 +149,7 @@ mod tests {
     use crate::catalog::{Freshness, Source};
     use crate::store::Disk;
     use crate::view::Filter;
-    use crate::write::{Finish, NewWorker};
+    use swarmletfs_record::write::{Finish, NewWorker};
 
     /// Lists the finished worker `w`, calls `change`, and then tries to remove it. Returns the
     /// reason why it was kept.

@@ -43,7 +43,7 @@ fn output_cannot_pass_for_a_suspect_call() {
 }
 
 /// Sessions that ended well, `s1` to `s9`, each with a failed and a suspect call.
-fn sessions() -> std::sync::Arc<swarmletfs::store::Memory> {
+fn sessions() -> std::sync::Arc<swarmletfs_base::store::Memory> {
     let store = transcript::store();
     for number in 1..10 {
         let name = format!("s{number}");

@@ -130,7 +130,7 @@ fn tokens_are_rounded_by_model_and_marked_if_partial() {
     };
     session.message("m1", json!([{"type": "text", "text": "a"}]), usage(1_234_567, 45_300));
     store.write(&place("s"), session.bytes());
-    let tokens = |store: &std::sync::Arc<swarmletfs::store::Memory>| {
+    let tokens = |store: &std::sync::Arc<swarmletfs_base::store::Memory>| {
         let tree = transcript::tree(store);
         let line = |path| {
             let text = see(&tree, path).unwrap().text().to_owned();

@@ -1,8 +1,8 @@
 //! Lists of messages in JSON: markers count in tool results, and the rest of the text is unchanged.
 
 use serde_json::Value;
-use swarmletfs::render::expand::{ExpandError, InputFormat};
-use swarmletfs::view::Filter;
+use swarmletfs_tree::render::expand::{ExpandError, InputFormat};
+use swarmletfs_tree::view::Filter;
 
 use super::{evidence, expand, marker, renderer, store};
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
-use swarmletfs::analysis::settings::Control;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::RelPath;
-use swarmletfs::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs::query::search::{SearchOptions, SearchQuery};
-use swarmletfs::store::{File, Memory, Meta, Store};
-use swarmletfs::tree::{ROOT, Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{File, Memory, Meta, Store};
+use swarmletfs_tree::analysis::settings::Control;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
+use swarmletfs_tree::tree::{ROOT, Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::read;
 use crate::support::intercept::{InterceptedStore, Interceptor};

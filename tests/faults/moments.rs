@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use swarmletfs::error::Error;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::Memory;
-use swarmletfs::tree::DirPosition;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Memory;
+use swarmletfs_tree::tree::DirPosition;
 
 use super::{read, tree_of};
 use crate::support::fault_injection::FaultPlan;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use swarmletfs::fuse::{MountAccess, log_panics, mount};
-use swarmletfs::name::RelPath;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_fuse::{MountAccess, log_panics, mount};
 
 use super::{store, tree_of};
 use crate::support::Mount;

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory};
-use swarmletfs::tree::{DirPosition, Fh, Ino, Lookup, NodeKind, ROOT, Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{DirPosition, Fh, Ino, Lookup, NodeKind, ROOT, Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::hostile::Dice;
 use crate::mount::eventually;

@@ -18,9 +18,9 @@ mod titles;
 mod token_counts;
 
 use serde_json::{Value, json};
-use swarmletfs::model::Worker;
-use swarmletfs::store::Memory;
-use swarmletfs::trace::{ClaudeCode, Format};
+use swarmletfs_base::model::Worker;
+use swarmletfs_base::store::Memory;
+use swarmletfs_trace::{ClaudeCode, Format};
 
 use crate::support::transcript::{Checked, PROJECT, Transcript, path, place, store, tree};
 

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Outcome, Output, Record};
-use swarmletfs::store::{Disk, Store};
-use swarmletfs::trace::{Format, RecordSource};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Output, Record};
+use swarmletfs_base::store::{Disk, Store};
+use swarmletfs_trace::{Format, RecordSource};
 
 /// A value in which the project deviates from the table, with the reason.
 pub struct Difference {
@@ -137,7 +137,7 @@ pub fn compare(name: &str, format: &dyn Format, differences: &[Difference]) {
 /// Returns the records of all workers, with their paths.
 fn records(format: &dyn Format, store: &dyn Store) -> Vec<(String, Record)> {
     let found = format.find_workers(store).unwrap();
-    let record = |path: &swarmletfs::name::RelPath| {
+    let record = |path: &swarmletfs_base::name::RelPath| {
         let folder = format.enter(store, path).unwrap();
         let worker = format.read_worker(&*folder, path, None);
         let source = RecordSource { folder: &*folder, outputs: None };

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Output, Record, ToolCall, Worker};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory, Store, read_range};
-use swarmletfs::trace::{Format, MiniSweAgent, RecordSource, SweAgent, Transcripts};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Output, Record, ToolCall, Worker};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory, Store, read_range};
+use swarmletfs_trace::{Format, MiniSweAgent, RecordSource, SweAgent, Transcripts};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 /// A format under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

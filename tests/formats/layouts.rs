@@ -4,7 +4,7 @@
 use std::fs;
 
 use super::*;
-use swarmletfs::view::Filter;
+use swarmletfs_tree::view::Filter;
 
 /// Every form of ID.
 const IDS: [&str; 10] = [

@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Outcome, Record, ToolCall, Worker};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory, Meta, Store, read_range};
-use swarmletfs::trace::{Format, OpenHands, RecordSource, Transcripts};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Record, ToolCall, Worker};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory, Meta, Store, read_range};
+use swarmletfs_trace::{Format, OpenHands, RecordSource, Transcripts};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 /// A worker as the format reads it.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +63,7 @@ impl Shown {
 }
 
 fn has_result(call: &ToolCall) -> bool {
-    call.output != swarmletfs::model::Output::Pending
+    call.output != swarmletfs_base::model::Output::Pending
 }
 
 fn path(text: &str) -> RelPath {

@@ -4,12 +4,12 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use serde_json::json;
-use swarmletfs::catalog::Source;
-use swarmletfs::store::{Memory, Store};
-use swarmletfs::trace::KnownFormat;
-use swarmletfs::trace::known::{Detected, detect};
-use swarmletfs::tree::Tree;
-use swarmletfs::view::View;
+use swarmletfs_base::store::{Memory, Store};
+use swarmletfs_trace::KnownFormat;
+use swarmletfs_trace::known::{Detected, detect};
+use swarmletfs_tree::catalog::Source;
+use swarmletfs_tree::tree::Tree;
+use swarmletfs_tree::view::View;
 
 use super::{fifo, listed};
 use crate::support::TestStore;
@@ -113,7 +113,7 @@ fn transcripts_where_the_format_does_not_look_are_not_recognized() {
     store.write(&path("a/b/c/s.jsonl"), session("s"));
     store.write(&path(".hidden/s.jsonl"), session("s"));
     assert_eq!(format_of(&store), None);
-    store.put(&path("projects"), swarmletfs::store::Kind::Folder);
+    store.put(&path("projects"), swarmletfs_base::store::Kind::Folder);
     assert_eq!(format_of(&store), Some("claude-code"), "its directory of sessions is prepared");
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde_json::Map;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory};
-use swarmletfs::tree::Settings;
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::Settings;
+use swarmletfs_tree::view::{Filter, View};
 
 use super::*;
 use crate::support::intercept::InterceptedStore;

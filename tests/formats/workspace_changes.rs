@@ -138,7 +138,7 @@ fn parts_of_a_diff_can_be_applied() {
         let tree = store.tree();
         for size in ["600", "1k", "2k", "4k", "700tok"] {
             let part = text(&tree, "w", &format!("changes.{size}.diff"));
-            let budget = swarmletfs::text::budget::Budget::parse(size).unwrap();
+            let budget = swarmletfs_base::text::budget::Budget::parse(size).unwrap();
             assert!(budget.used(&part) <= budget.size(), "{size}: {part}");
             if part.contains("\ndiff --git") {
                 assert!(apply(&old, &part).is_ok(), "seed {seed}, {size}:\n{part}");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
-use swarmletfs::error::Result;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{File, Memory, Meta, Store};
-use swarmletfs::tree::Tree;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{File, Memory, Meta, Store};
+use swarmletfs_tree::tree::Tree;
 
 use crate::formats::{codex, text};
 use crate::support::intercept::{InterceptedStore, Interceptor};

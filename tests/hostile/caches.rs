@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::cache::DiskCache;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Error;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::cache::DiskCache;
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::views::{everything, random_linked_store};
 use super::{CANARY, holds_canary};

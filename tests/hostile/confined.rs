@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Result;
-use swarmletfs::fuse::{self, MountAccess};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Disk, Meta, Store};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Disk, Meta, Store};
+use swarmletfs_fuse::MountAccess;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -122,7 +122,7 @@ impl Trap {
 
     /// Reads the store through the mount that `mount` makes, and fails if a thread of one of
     /// `kinds` did not try everything, or if an attempt came to more than a read of the store.
-    fn check(&self, kinds: &[&str], mount: impl FnOnce(&Path) -> fuse::Session) {
+    fn check(&self, kinds: &[&str], mount: impl FnOnce(&Path) -> swarmletfs_fuse::Session) {
         let point = tempfile::tempdir().unwrap();
         let session = mount(point.path());
         // Opening the view has tried everything on a thread that is not confined.
@@ -156,8 +156,9 @@ impl Trap {
     }
 }
 
-fn mount(view: View, point: &Path) -> fuse::Session {
-    fuse::mount(Tree::new(view, Settings::default()), point, MountAccess::Mounter).unwrap()
+fn mount(view: View, point: &Path) -> swarmletfs_fuse::Session {
+    swarmletfs_fuse::mount(Tree::new(view, Settings::default()), point, MountAccess::Mounter)
+        .unwrap()
 }
 
 /// Promise: The threads that serve requests can only read the stores.

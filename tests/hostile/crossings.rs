@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::{CANARY, holds_canary};
 use crate::cli::program::{Bound, is_root};

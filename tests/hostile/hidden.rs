@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Value, json};
-use swarmletfs::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 use crate::evidence::{Report, evidence};
 #[cfg(feature = "mcp")]

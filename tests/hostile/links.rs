@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Source, SourceError};
-use swarmletfs::model::SkipReason;
-use swarmletfs::tree::Tree;
+use swarmletfs_base::model::SkipReason;
+use swarmletfs_tree::catalog::{Source, SourceError};
+use swarmletfs_tree::tree::Tree;
 
 use super::{CANARY, holds_canary, make_fifo, walk};
 use crate::cli::program::Bound;

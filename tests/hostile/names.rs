@@ -11,8 +11,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use crate::cli::program::check_printable;
 use crate::needs_fuse;

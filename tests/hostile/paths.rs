@@ -10,11 +10,11 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde_json::json;
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::{NAME_MAX, Name, RelPath};
-use swarmletfs::store::{Disk, Kind, Store, read_range};
-use swarmletfs::tree::{DirPosition, Ino, NodeKind, ROOT, Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{NAME_MAX, Name, RelPath};
+use swarmletfs_base::store::{Disk, Kind, Store, read_range};
+use swarmletfs_tree::tree::{DirPosition, Ino, NodeKind, ROOT, Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::{CANARY, Dice, holds_canary};
 use crate::needs_fuse;

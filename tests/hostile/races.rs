@@ -14,12 +14,12 @@ use std::time::Duration;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use swarmletfs::catalog::Freshness;
-use swarmletfs::error::Error;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Disk, Store, read_range};
-use swarmletfs::tree::{ROOT, Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Disk, Store, read_range};
+use swarmletfs_tree::catalog::Freshness;
+use swarmletfs_tree::tree::{ROOT, Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::{CANARY, holds_canary, make_fifo};
 use crate::mount::eventually;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
-use swarmletfs::write::{
+use swarmletfs_record::write::{
     CallEnd, Durability, Error, Finish, NewWorker, Store, StoreOptions, Worker,
 };
 

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use swarmletfs::catalog::{Fingerprint, Freshness, Source};
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::{Name, RelPath};
-use swarmletfs::store::{DirEntry, Disk, Kind, Store};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Disk, Kind, Store};
+use swarmletfs_tree::catalog::{Fingerprint, Freshness, Source};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::cli::program::{Bound, is_root};
 use crate::mount::attributes::shut_out;

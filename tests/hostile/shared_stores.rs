@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::fs::XattrFlags;
-use swarmletfs::write::{NewWorker, Store};
+use swarmletfs_record::write::{NewWorker, Store};
 
 use super::CANARY;
 use crate::cli::program::{CommandOutput, is_root, make_accessible, program, run};

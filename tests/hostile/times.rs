@@ -4,7 +4,7 @@ use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use swarmletfs::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 use crate::support::{Seen, TestStore, see};
 

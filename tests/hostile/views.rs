@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use swarmletfs::error::Error;
-use swarmletfs::tree::{ROOT, Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::tree::{ROOT, Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::{CANARY, Dice, make_fifo};
 use crate::cli::program::{MountSandbox, check_log_later, run, swarmletfs, umount};

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use swarmletfs::tree::Tree;
+use swarmletfs_tree::tree::Tree;
 
 use super::Client;
 use crate::support::{TestStore, cases};

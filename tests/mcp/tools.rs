@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::mcp::ServedTree;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::Memory;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Memory;
+use swarmletfs_mcp::ServedTree;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::Client;
 use crate::mount::PATIENCE;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::tree::{Settings, Tree};
+use swarmletfs_tree::tree::{Settings, Tree};
 
 use super::Client;
 use crate::hostile::views::random_store;

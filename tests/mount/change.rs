@@ -15,9 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use swarmletfs::error::Error;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::Snapshot;
 use crate::needs_fuse;

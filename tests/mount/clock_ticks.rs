@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Result;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Disk, Meta, Store, Time};
-use swarmletfs::tree::{Settings, Symlinks, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Disk, Meta, Store, Time};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Symlinks, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::eventually;
 use crate::cli::program::is_root;

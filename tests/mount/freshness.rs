@@ -11,11 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Result;
-use swarmletfs::name::{Name, RelPath};
-use swarmletfs::store::Memory;
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::Memory;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::{PATIENCE, eventually, swarm};
 use crate::needs_fuse;

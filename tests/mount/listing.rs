@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use serde_json::json;
-use swarmletfs::store::TICK_MAX;
+use swarmletfs_base::store::TICK_MAX;
 
 use super::{PATIENCE, eventually, reply_count};
 use crate::hostile::Dice;

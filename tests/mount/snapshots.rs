@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::error::Error;
-use swarmletfs::tree::{ROOT, Tree};
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::tree::{ROOT, Tree};
 
 use super::{Snapshot, eventually, swarm};
 use crate::needs_fuse;
@@ -163,7 +163,7 @@ fn an_evicted_version_is_read_again_through_its_path() {
     }
 }
 
-fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Lookup {
+fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs_tree::tree::Lookup {
     path[1..].iter().fold(tree.lookup(ROOT, path[0].as_bytes()).unwrap(), |at, name| {
         tree.lookup(at.ino, name.as_bytes()).unwrap()
     })

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::model::Status;
-use swarmletfs::name::Name;
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::model::Status;
+use swarmletfs_base::name::Name;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::{eventually, reply_count};
 use crate::cli::program::{is_root, program, run};

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use bpe_openai::o200k_base;
 use serde_json::json;
-use swarmletfs::error::Error;
+use swarmletfs_base::error::Error;
 
 use super::{names, text};
 use crate::hostile::make_fifo;

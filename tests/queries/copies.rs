@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use swarmletfs::store::Memory;
-use swarmletfs::tree::Tree;
+use swarmletfs_base::store::Memory;
+use swarmletfs_tree::tree::Tree;
 
 use super::{lines_of, text};
 use crate::support::TestStore;

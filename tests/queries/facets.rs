@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::analysis::settings::DEADLINE;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::{RelPath, to_file_name};
-use swarmletfs::store::{Disk, File, Memory, Store};
-use swarmletfs::tree::{ROOT, Settings, Symlinks, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{RelPath, to_file_name};
+use swarmletfs_base::store::{Disk, File, Memory, Store};
+use swarmletfs_tree::analysis::settings::DEADLINE;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{ROOT, Settings, Symlinks, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::{names, text};
 use crate::needs_fuse;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Error;
-use swarmletfs::store::Memory;
-use swarmletfs::trace::ClaudeCode;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::store::Memory;
+use swarmletfs_trace::ClaudeCode;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::{names, text};
 use crate::hostile::Dice;

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
-use swarmletfs::error::Error;
-use swarmletfs::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs::text::budget::Budget;
-use swarmletfs::tree::ROOT;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs_tree::tree::ROOT;
 
 use super::{lines_of, names, text};
 use crate::hostile::make_fifo;

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::cache::DiskCache;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::cache::DiskCache;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::text;
 use crate::hostile::Dice;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
-use swarmletfs::error::Error;
+use swarmletfs_base::error::Error;
 
 use super::{names, text};
 use crate::cli::program::{program, run};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Result;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{File, Memory, Meta, Store};
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{File, Memory, Meta, Store};
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::text;
 use crate::support::intercept::{InterceptedStore, Interceptor};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::Value;
-use swarmletfs::write::{CallEnd, Durability, Error, Finish, NewWorker, StoreOptions};
+use swarmletfs_record::write::{CallEnd, Durability, Error, Finish, NewWorker, StoreOptions};
 
 use super::store::{
     TEMPORARY, assert_readable, assert_whole, command, ended_calls, input, metadata, new_store,

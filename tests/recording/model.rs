@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use proptest::prelude::*;
-use swarmletfs::write::{
+use swarmletfs_record::write::{
     CallEnd, Durability, Error, Finish, NewWorker, Store, StoreOptions, Worker,
 };
 

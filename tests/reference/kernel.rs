@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
-use swarmletfs::catalog::Source;
-use swarmletfs::fuse::{MountAccess, log_panics, mount};
+use swarmletfs_fuse::{MountAccess, log_panics, mount};
+use swarmletfs_tree::catalog::Source;
 
 use super::harness::Harness;
 use super::observer::Mounted;

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory, Store};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory, Store};
 
 use crate::hostile::make_fifo;
 use crate::support::TestStore;

@@ -7,8 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use swarmletfs::error::Error;
-use swarmletfs::tree::{Fh, Ino, Tree};
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::tree::{Fh, Ino, Tree};
 
 use super::compare::ObservedTree;
 use crate::support::{Seen, see, see_folder, seen};

@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
-use swarmletfs::store::Kind;
+use swarmletfs_base::store::Kind;
 
 use super::model::INDEXES;
 use super::mutable_store::{MutableStore, RawEntries, RawKind};

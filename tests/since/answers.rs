@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::json;
-use swarmletfs::error::Error;
-use swarmletfs::store::{Kind, Memory};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::store::{Kind, Memory};
 
 use super::coarse::Coarse;
 use super::{Answer, BYTES, path, since, tree};
@@ -206,7 +206,7 @@ fn cursors_page_through_workers_of_one_timestamp() {
     for number in 0..200 {
         store.worker(&format!("w{number}"), json!({"status": "running"}));
     }
-    let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
+    let disk = swarmletfs_base::store::Disk::open(&store.path()).unwrap();
     let tree = tree(Arc::new(InterceptedStore::new(Coarse(i64::MAX), Arc::new(disk))));
     let (mut cursor, mut listed, mut pages) = ("0".to_owned(), BTreeSet::new(), 0);
     loop {
@@ -301,7 +301,7 @@ fn changes_are_unreadable_without_access_to_the_worker() {
     use std::os::unix::fs::PermissionsExt;
     let store = TestStore::new();
     store.worker("w1", json!({})).worker("w2", json!({}));
-    let mode = |tree: &swarmletfs::tree::Tree| match see(tree, "since/0").unwrap() {
+    let mode = |tree: &swarmletfs_tree::tree::Tree| match see(tree, "since/0").unwrap() {
         Seen::File { attr, .. } => attr.0,
         other => panic!("{other:?}"),
     };

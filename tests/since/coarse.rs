@@ -1,8 +1,8 @@
 //! A store with a coarse clock, so that many changes share one time.
 
-use swarmletfs::error::Result;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Meta, Store, Time};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Meta, Store, Time};
 
 use crate::support::intercept::Interceptor;
 

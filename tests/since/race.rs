@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use swarmletfs::store::Memory;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_base::store::Memory;
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::coarse::Coarse;
 use super::{Answer, path, since, tree};

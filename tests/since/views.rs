@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde_json::json;
-use swarmletfs::tree::Tree;
-use swarmletfs::view::Filter;
+use swarmletfs_tree::tree::Tree;
+use swarmletfs_tree::view::Filter;
 
 use super::since;
 use crate::support::{Seen, TestStore, see};

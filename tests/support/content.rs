@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use swarmletfs::analysis::settings::Settings;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::name::{Name, RelPath};
-use swarmletfs::query;
-use swarmletfs::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs::render::Renderer;
-use swarmletfs::render::expand::InputFormat;
-use swarmletfs::route::{Document, Group, Report, Scope};
-use swarmletfs::store::Memory;
-use swarmletfs::text::budget::Budget;
-use swarmletfs::trace::ClaudeCode;
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::Memory;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_trace::ClaudeCode;
+use swarmletfs_tree::analysis::settings::Settings;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::query;
+use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs_tree::render::Renderer;
+use swarmletfs_tree::render::expand::InputFormat;
+use swarmletfs_tree::route::{Document, Group, Report, Scope};
+use swarmletfs_tree::view::{Filter, View};
 
 /// Way in which content reaches a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use swarmletfs::error::Result;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{DirEntry, File, Meta, Store};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{DirEntry, File, Meta, Store};
 
 /// Intercepts calls of a store; the default methods forward to it.
 pub trait Interceptor: Clone + Send + Sync + 'static {

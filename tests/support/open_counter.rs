@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use swarmletfs::error::{Error, Result};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{File, Store};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{File, Store};
 
 use super::intercept::Interceptor;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use swarmletfs::error::Result;
-use swarmletfs::tree::{Attr, DirPosition, Ino, Lookup, NodeKind, ROOT, Tree};
+use swarmletfs_base::error::Result;
+use swarmletfs_tree::tree::{Attr, DirPosition, Ino, Lookup, NodeKind, ROOT, Tree};
 
 /// Contents of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]

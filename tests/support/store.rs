@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::store::TICK_MAX;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::store::TICK_MAX;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 /// A store in a temporary directory. `path()` is the store; its siblings are removed with it.
 pub struct TestStore {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Memory, Store};
-use swarmletfs::trace::ClaudeCode;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Memory, Store};
+use swarmletfs_trace::ClaudeCode;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use super::{Seen, see_folder};
 

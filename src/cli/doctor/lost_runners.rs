@@ -9,7 +9,7 @@ use crate::draft::{Draft, DraftState};
 use crate::model::EXAMPLES_MAX;
 use crate::name::Name;
 use crate::text::count;
-use crate::write::{Result, Store};
+use swarmletfs_record::write::{Result, Store};
 
 const TOPIC: &str = "run";
 

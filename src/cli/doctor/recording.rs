@@ -14,7 +14,7 @@ use crate::deadline::Deadline;
 use crate::model::EXAMPLES_MAX;
 use crate::name::Name;
 use crate::text::count;
-use crate::write::{Leftover, Leftovers, Store};
+use swarmletfs_record::write::{Leftover, Leftovers, Store};
 
 const TOPIC: &str = "recording";
 const SEARCH_TIME: Duration = Duration::from_secs(5);

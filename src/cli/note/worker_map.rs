@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::terminal::print_message;
 use crate::cli::tree_commands::cat;
 use crate::cli::write_args::{self, WriteArgs, into_cli_error};
-use crate::write::NotePlace;
+use swarmletfs_record::write::NotePlace;
 
 pub(super) const HELP: &str = "\
 Writes supervisor/worker_map.json from the tree's index.json: for each worker its id, task, type, \

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error};
 use crate::trace::swarmlet::SUPERVISOR;
-use crate::write::NotePlace;
+use swarmletfs_record::write::NotePlace;
 
 pub(super) const HELP: &str = "\
 PATH is a path in supervisor/, such as strategy.md or plans/week1.md; missing folders are made. A \

@@ -23,7 +23,7 @@ use crate::sandbox::{
     WrappedCommand,
 };
 use crate::trace::swarmlet::{DRAFTS, WORKERS};
-use crate::write::{Store, Worker};
+use swarmletfs_record::write::{Store, Worker};
 
 const SSH_AGENT: &str = "SSH_AUTH_SOCK";
 

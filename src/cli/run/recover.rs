@@ -13,7 +13,7 @@ use crate::cli::write_args::{WriteArgs, into_cli_error};
 use crate::draft::{ChangeSearch, Draft, DraftState, MissingPart};
 use crate::name::{Name, RelPath};
 use crate::trace::swarmlet::CHANGES_FILE;
-use crate::write::{Finish, Store, Worker};
+use swarmletfs_record::write::{Finish, Store, Worker};
 
 const ERROR: &str = "the runner ended early";
 

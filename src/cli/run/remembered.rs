@@ -14,7 +14,7 @@ use crate::name::{Name, RelPath};
 use crate::sandbox::LandlockLevel;
 use crate::store::TEMPORARY_PREFIX;
 use crate::trace::swarmlet::DRAFTS;
-use crate::write::{Dir, Store};
+use swarmletfs_record::write::{Dir, Store};
 
 const SIZE_MAX: u64 = 4 << 10;
 

@@ -21,7 +21,9 @@ use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::model::{CommandExit, Status};
-use crate::write::{Dir, Error, ExecutionLog, Finish, LogState, NewWorker, Store, Worker};
+use swarmletfs_record::write::{
+    Dir, Error, ExecutionLog, Finish, LogState, NewWorker, Store, Worker,
+};
 
 const OTHERS: u32 = 0o7;
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::cli::exit::UsageError;
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
-use crate::write::Finish;
+use swarmletfs_record::write::Finish;
 
 pub(super) const HELP: &str = "\
 The status is `completed`, or `failed` if --error or another --exit-code than 0 is given. The final \

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::exit::UsageError;
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
-use crate::write::{CallEnd, Error};
+use swarmletfs_record::write::{CallEnd, Error};
 
 pub(super) const HELP: &str = "\
 The output is recorded while it is read, so that readers can follow it. The path of the output in \

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::FlockOperation;
 use serde_json::{Value, json};
-use swarmletfs::deadline::Deadline;
-use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_record::write::{CallEnd, Finish, NewWorker, Store};
 
 use super::{IsolatedDoctor, finding, findings};
 use crate::cli::program::{

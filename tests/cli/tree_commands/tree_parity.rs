@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use swarmletfs::error::Error;
-use swarmletfs::tree::Tree;
-use swarmletfs::view::Filter;
+use swarmletfs_base::error::Error;
+use swarmletfs_tree::tree::Tree;
+use swarmletfs_tree::view::Filter;
 
 use super::{CommandBytes, look};
 use crate::hostile::{views::random_store, walk};

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use swarmletfs::analysis::settings::Control;
-use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::error::Error;
-use swarmletfs::text::budget::Budget;
-use swarmletfs::trace::ClaudeCode;
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::text::budget::Budget;
+use swarmletfs_trace::ClaudeCode;
+use swarmletfs_tree::analysis::settings::Control;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
 
 use crate::formats::text;
 use crate::support::seen::names;

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use swarmletfs::cache::DiskCache;
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Outcome, Record, Worker};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{File, Kind, Meta, Store, read_range};
-use swarmletfs::trace::{ClaudeCode, Format, RecordSource, Transcripts};
+use swarmletfs_base::cache::DiskCache;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Record, Worker};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{File, Kind, Meta, Store, read_range};
+use swarmletfs_trace::{ClaudeCode, Format, RecordSource, Transcripts};
 
 use super::*;
 use crate::support::transcript::{PROJECT, path};

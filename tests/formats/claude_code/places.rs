@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::Filter;
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::*;
 use crate::formats::{checks, fifo};
@@ -182,13 +182,13 @@ fn transcript_store_is_a_root_its_projects_or_one_project() {
     disk.write("claude/history.jsonl", "{\"display\":\"x\"}\n");
     disk.write("claude/settings.json", "{}");
     for root in ["claude", "claude/projects", "claude/projects/-home-dev-app"] {
-        let source = swarmletfs::catalog::Source::open(&disk.at(root))
+        let source = swarmletfs_tree::catalog::Source::open(&disk.at(root))
             .unwrap_or_else(|error| panic!("{root}: {error}"));
         assert_eq!(source.format().name(), "claude-code");
         let view =
-            swarmletfs::view::View::new(vec![source], Default::default(), Default::default())
+            swarmletfs_tree::view::View::new(vec![source], Default::default(), Default::default())
                 .unwrap();
-        let seen = Checked::of(&swarmletfs::tree::Tree::new(view, Default::default()));
+        let seen = Checked::of(&swarmletfs_tree::tree::Tree::new(view, Default::default()));
         assert_eq!(seen.workers(), ["a", "s"], "{root}");
         assert!(seen.has("s", "children/a"), "{root}");
     }
@@ -214,7 +214,7 @@ fn a_transcript_is_recognized_by_any_of_its_first_lines() {
         let mut session = Transcript::new("s");
         session.raw(format!("{first}\n")).user("look").says("done");
         disk.write("p/s.jsonl", session.bytes());
-        let found = swarmletfs::catalog::Source::open(&disk.path());
+        let found = swarmletfs_tree::catalog::Source::open(&disk.path());
         assert_eq!(found.is_ok(), ours, "{first}");
     }
     for alone in [
@@ -226,7 +226,7 @@ fn a_transcript_is_recognized_by_any_of_its_first_lines() {
     ] {
         let disk = TestStore::new();
         disk.write("p/s.jsonl", format!("{alone}\n"));
-        let opened = swarmletfs::catalog::Source::open(&disk.path());
+        let opened = swarmletfs_tree::catalog::Source::open(&disk.path());
         assert!(opened.map_or(true, |source| source.format().name() != "claude-code"), "{alone}");
     }
 }

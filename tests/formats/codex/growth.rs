@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Outcome, Output, Record};
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, read_range};
-use swarmletfs::trace::{Format, RecordSource, Transcripts};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Output, Record};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, read_range};
+use swarmletfs_trace::{Format, RecordSource, Transcripts};
 
 use super::*;
 use crate::support::{is_exhaustive, rng};

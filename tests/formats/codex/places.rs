@@ -39,13 +39,13 @@ fn compressed_rollouts_are_read_and_plain_ones_win() {
 
 #[test]
 fn a_rollout_that_changes_its_form_between_two_looks_is_still_read() {
-    use swarmletfs::deadline::Deadline;
-    use swarmletfs::trace::{Format, RecordSource};
+    use swarmletfs_base::deadline::Deadline;
+    use swarmletfs_trace::{Format, RecordSource};
     let (store, rollout) = (Arc::new(Memory::new()), finished());
     let (plain, compressed) = (path(place(ID)), path(format!("{}.zst", place(ID))));
     let format = Codex::transcripts();
     for (listed, moved_to) in [(&plain, &compressed), (&compressed, &plain)] {
-        let bytes = |form: &swarmletfs::name::RelPath| match form == &compressed {
+        let bytes = |form: &swarmletfs_base::name::RelPath| match form == &compressed {
             true => zstd(&rollout.bytes()),
             false => rollout.bytes(),
         };

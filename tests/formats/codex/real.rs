@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Outcome, Output};
-use swarmletfs::store::Disk;
-use swarmletfs::trace::{Codex, Format, RecordSource};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Output};
+use swarmletfs_base::store::Disk;
+use swarmletfs_trace::{Codex, Format, RecordSource};
 
 use crate::formats::expected::{Difference, compare, report_skip};
 
@@ -109,12 +109,13 @@ fn rollouts_of_the_scripted_program_hold_what_the_script_did() {
             let worker = format.read_worker(&*folder, &path, None);
             let source = RecordSource { folder: &*folder, outputs: None };
             let record = format.read_record(source, &worker, Deadline::never()).unwrap();
-            let letter = |call: &swarmletfs::model::ToolCall| match (call.outcome, &call.output) {
-                (_, Output::Pending) => 'p',
-                (Outcome::Ok, _) => 'o',
-                (Outcome::Failed, _) => 'f',
-                (Outcome::Unknown | Outcome::NotRun, _) => 'u',
-            };
+            let letter =
+                |call: &swarmletfs_base::model::ToolCall| match (call.outcome, &call.output) {
+                    (_, Output::Pending) => 'p',
+                    (Outcome::Ok, _) => 'o',
+                    (Outcome::Failed, _) => 'f',
+                    (Outcome::Unknown | Outcome::NotRun, _) => 'u',
+                };
             let outcomes: String = record.trace.calls.iter().map(letter).collect();
             let words = record.trace.final_words.clone().unwrap_or_default();
             assert_eq!(

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jiff::Timestamp;
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Outcome, Record, ToolCall};
-use swarmletfs::trace::{Format, RecordSource};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Record, ToolCall};
+use swarmletfs_trace::{Format, RecordSource};
 
 use super::*;
 use crate::support::skip;
@@ -80,7 +80,7 @@ fn known_sessions_show_what_is_known_about_them() {
             calls.count()
         };
         let is_pending =
-            |call: &&ToolCall| matches!(call.output, swarmletfs::model::Output::Pending);
+            |call: &&ToolCall| matches!(call.output, swarmletfs_base::model::Output::Pending);
         let pending = trace.calls.iter().filter(is_pending).count();
         let bytes: u64 = trace.calls.iter().map(|call| call.bytes).sum();
         let tokens = trace.tokens.unwrap_or_default();

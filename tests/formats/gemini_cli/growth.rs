@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use swarmletfs::deadline::Deadline;
-use swarmletfs::model::{Record, Worker};
-use swarmletfs::store::{File, Kind, read_range};
-use swarmletfs::trace::{Format, RecordSource, Transcripts};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Record, Worker};
+use swarmletfs_base::store::{File, Kind, read_range};
+use swarmletfs_trace::{Format, RecordSource, Transcripts};
 
 use super::*;
 use crate::support::{is_exhaustive, rng, scale};
@@ -116,7 +116,7 @@ fn calls_of_a_growing_session_only_grow() {
                 assert!(calls(&fresh).len() >= calls(before).len(), "{name} cut at {end}");
                 for (call, old) in calls(&fresh).iter().zip(calls(before)) {
                     assert_eq!((&call.tool, &call.path), (&old.tool, &old.path), "cut at {end}");
-                    if !matches!(old.output, swarmletfs::model::Output::Pending) {
+                    if !matches!(old.output, swarmletfs_base::model::Output::Pending) {
                         assert_eq!(call.outcome, old.outcome, "{name} cut at {end}");
                     }
                 }

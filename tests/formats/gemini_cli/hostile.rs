@@ -121,8 +121,8 @@ fn many_records_are_read_in_time() {
         let begun = Instant::now();
         assert_eq!(crate::formats::listed(&tree(&store)).len(), 1);
         let format = GeminiCli::transcripts();
-        use swarmletfs::trace::Format;
-        format.find_nested_workers(&*store, &log_path(), swarmletfs::deadline::Deadline::never());
+        use swarmletfs_trace::Format;
+        format.find_nested_workers(&*store, &log_path(), swarmletfs_base::deadline::Deadline::never());
         let took = begun.elapsed();
         assert!(took < patience(Duration::from_secs(20)), "{name}: {took:?}");
     }

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use swarmletfs::model::{Outcome, Output};
-use swarmletfs::store::Memory;
+use swarmletfs_base::model::{Outcome, Output};
+use swarmletfs_base::store::Memory;
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use swarmletfs::store::Memory;
+use swarmletfs_base::store::Memory;
 
 use super::*;
 use crate::support::is_exhaustive;

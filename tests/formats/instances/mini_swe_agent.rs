@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use swarmletfs::model::Status;
-use swarmletfs::store::Memory;
-use swarmletfs::trace::{Detection, Format, MiniSweAgent, SweAgent};
+use swarmletfs_base::model::Status;
+use swarmletfs_base::store::Memory;
+use swarmletfs_trace::{Detection, Format, MiniSweAgent, SweAgent};
 
 use super::*;
 use crate::formats::{checks, index, text};

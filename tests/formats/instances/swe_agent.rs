@@ -3,9 +3,9 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use swarmletfs::model::{AccessKind, Status};
-use swarmletfs::store::Memory;
-use swarmletfs::trace::{Detection, Format, SweAgent};
+use swarmletfs_base::model::{AccessKind, Status};
+use swarmletfs_base::store::Memory;
+use swarmletfs_trace::{Detection, Format, SweAgent};
 
 use super::*;
 use crate::formats::text;

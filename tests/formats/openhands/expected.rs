@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use swarmletfs::store::Disk;
+use swarmletfs_base::store::Disk;
 
 use super::*;
 use crate::support::skip;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use swarmletfs::error::Result;
-use swarmletfs::store::{DirEntry, File};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::store::{DirEntry, File};
 
 use super::*;
 use crate::support::TestStore;
@@ -230,7 +230,7 @@ fn permissions_are_those_that_all_events_have() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     let mode = || {
-        let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
+        let disk = swarmletfs_base::store::Disk::open(&store.path()).unwrap();
         read_one(&disk).files[&path("source.jsonl")].0.mode & 0o777
     };
     chmod(&folder, 0o755);

@@ -1,7 +1,7 @@
 //! Where conversations are found, and what is none.
 
 use super::*;
-use swarmletfs::trace::Detection;
+use swarmletfs_trace::Detection;
 
 /// Promise: Subagents of an OpenHands conversation are its children.
 #[test]

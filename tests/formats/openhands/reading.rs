@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use swarmletfs::deadline::Deadline;
-use swarmletfs::name::RelPath;
-use swarmletfs::store::{Kind, Memory, Store, read_range};
-use swarmletfs::trace::{Format, OpenHands, RecordSource};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Memory, Store, read_range};
+use swarmletfs_trace::{Format, OpenHands, RecordSource};
 
 /// The files that the bytes can be.
 pub const PLACES: [&str; 6] = [

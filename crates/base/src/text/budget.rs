@@ -141,6 +141,13 @@ impl Budget {
     }
 }
 
+impl From<usize> for Budget {
+    /// Returns a budget of so many bytes, at most [`Budget::MAX`].
+    fn from(bytes: usize) -> Budget {
+        Budget::bytes(bytes.min(Budget::MAX.size))
+    }
+}
+
 impl FromStr for Budget {
     type Err = String;
 
