@@ -287,8 +287,9 @@ impl Swarm {
     }
 
     fn workers_in(&self, directory: &[u8]) -> Result<Vec<Worker>> {
-        let worker = |entry: Entry| self.worker(&entry.name);
-        self.list(directory)?.into_iter().map(worker).collect()
+        let workers = self.list(directory)?.into_iter();
+        let workers = workers.filter(|entry| entry.kind != EntryKind::File);
+        workers.map(|entry| self.worker(&entry.name)).collect()
     }
 
     fn grep_in(&self, directory: &[u8], regex: &str, budget: Budget) -> Result<String> {

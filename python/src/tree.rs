@@ -276,9 +276,11 @@ impl Tree {
         let until = match until {
             "finished" => WaitCondition::Finished,
             "failed" => WaitCondition::Failed,
+            "waiting" => WaitCondition::Waiting,
             "any" => WaitCondition::Any,
             other => {
-                let message = format!("cannot wait until {other:?}; try finished, failed or any");
+                let message =
+                    format!("cannot wait until {other:?}; try finished, failed, waiting or any");
                 return Err(Failure::invalid(message).into());
             }
         };

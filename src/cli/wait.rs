@@ -73,6 +73,8 @@ pub(super) enum UntilArg {
     Finished,
     /// A worker has the status failed
     Failed,
+    /// A worker waits for a person: for an answer, or for permission
+    Waiting,
     /// Anything changed: a worker, a file, or the set of workers
     Any,
 }
@@ -82,6 +84,7 @@ impl From<UntilArg> for WaitCondition {
         match until {
             UntilArg::Finished => WaitCondition::Finished,
             UntilArg::Failed => WaitCondition::Failed,
+            UntilArg::Waiting => WaitCondition::Waiting,
             UntilArg::Any => WaitCondition::Any,
         }
     }

@@ -96,6 +96,7 @@ fn obstacle(store: &Store, view: &View, rules: &Rules, member: &Member) -> Optio
 pub(super) fn unfinished(status: Status, wanted: Option<Status>) -> Option<String> {
     match status {
         Status::Running => Some("it is running".to_owned()),
+        Status::Waiting => Some("it waits for a person".to_owned()),
         Status::Created => Some("it has not started".to_owned()),
         Status::Unknown if wanted != Some(Status::Unknown) => {
             Some("its status is unknown, so it may be running".to_owned())

@@ -4,6 +4,7 @@
 
 mod changes;
 mod claims;
+mod copies;
 mod endings;
 mod ends;
 mod growth;
@@ -16,6 +17,7 @@ mod refusals;
 mod requests;
 mod titles;
 mod token_counts;
+mod waiting;
 
 use serde_json::{Value, json};
 use swarmletfs_base::model::Worker;

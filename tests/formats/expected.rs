@@ -160,14 +160,11 @@ fn value(record: &Record, column: &str) -> String {
     let millis =
         |time: Option<jiff::Timestamp>| time.map(|time| format!("{time:.3}")).unwrap_or_default();
     match column {
-        "parent" => {
-            let fork = worker.tags.iter().find_map(|tag| tag.strip_prefix("fork of "));
-            match (worker.parent.as_deref(), fork) {
-                (Some(parent), _) => parent.to_owned(),
-                (None, Some(original)) => format!("fork:{original}"),
-                (None, None) => String::new(),
-            }
-        }
+        "parent" => match (worker.parent.as_deref(), worker.continues.as_deref()) {
+            (Some(parent), _) => parent.to_owned(),
+            (None, Some(original)) => format!("fork:{original}"),
+            (None, None) => String::new(),
+        },
         "status" => worker.status.as_str().into(),
         "calls" => trace.calls.len().to_string(),
         "ok" => count(Outcome::Ok),

@@ -58,6 +58,19 @@ impl Transcript {
         Transcript { agent: Some(agent.into()), ..Transcript::new(session) }
     }
 
+    /// Starts the transcript of the session `copy` with a copy of this one. `mark` changes each
+    /// copied line.
+    pub fn copied(&self, copy: &str, mark: impl Fn(&mut Value)) -> Transcript {
+        let mut copied = Transcript { session: copy.into(), bytes: Vec::new(), ..self.clone() };
+        for line in self.bytes.split_inclusive(|byte| *byte == b'\n') {
+            let mut line: Value = serde_json::from_slice(line).unwrap();
+            line["sessionId"] = json!(copy);
+            mark(&mut line);
+            copied.raw(format!("{line}\n"));
+        }
+        copied
+    }
+
     /// Returns the bytes written so far.
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes.clone()

@@ -52,6 +52,8 @@ pub enum Status {
     /// Set up but not started.
     Created,
     Running,
+    /// Waits for a person: for an answer to its question, or for permission.
+    Waiting,
     Completed,
     Failed,
     /// Ended without an answer: its user left, or nothing was written for long.
@@ -62,7 +64,8 @@ pub enum Status {
 
 impl Status {
     /// All statuses, in the order in which they are listed.
-    pub const ALL: [Status; 6] = [
+    pub const ALL: [Status; 7] = [
+        Status::Waiting,
         Status::Failed,
         Status::Running,
         Status::Created,
@@ -79,6 +82,7 @@ impl Status {
         match self {
             Status::Created => "created",
             Status::Running => "running",
+            Status::Waiting => "waiting",
             Status::Completed => "completed",
             Status::Failed => "failed",
             Status::Abandoned => "abandoned",
@@ -187,6 +191,8 @@ pub struct Worker {
     pub job: Option<SharedStr>,
     /// The thread or worker that started it.
     pub parent: Option<SharedStr>,
+    /// The id of the worker whose history its record begins with, as its record states it.
+    pub continues: Option<SharedStr>,
     pub status: Status,
     /// The status as its source spells it.
     pub status_source: Option<SharedStr>,
@@ -208,11 +214,21 @@ pub struct Worker {
     /// A summary of the worker, from its metadata, its transcript or the store's index.
     pub summary: Option<String>,
     pub supervisor_notes: Option<String>,
+    /// What it waits for. Only with [`Status::Waiting`], if its record states it.
+    pub waiting: Option<Waiting>,
     pub flaws: Vec<Flaw>,
     /// True if every source of this value could be read. If false, a later attempt may succeed
     /// although no fingerprint changes. A source that was read and is torn does not count: it stays
     /// so until its fingerprint changes.
     pub is_complete: bool,
+}
+
+/// What a worker needs from a person.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    pub since: Option<Timestamp>,
+    /// The question or the call, as one line.
+    pub request: String,
 }
 
 impl Worker {
@@ -224,6 +240,7 @@ impl Worker {
             run: None,
             job: None,
             parent: None,
+            continues: None,
             status: Status::Unknown,
             status_source: None,
             task: String::new(),
@@ -240,6 +257,7 @@ impl Worker {
             error: None,
             summary: None,
             supervisor_notes: None,
+            waiting: None,
             flaws: Vec::new(),
             is_complete: true,
         }
@@ -255,9 +273,9 @@ impl Worker {
         self.summary.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(&self.task)
     }
 
-    /// Marks the worker as abandoned unless it has finished.
+    /// Marks the worker as abandoned unless it has finished, or waits for a person.
     pub fn abandon(&mut self) {
-        if !self.status.is_finished() {
+        if !self.status.is_finished() && self.status != Status::Waiting {
             let source = self.status_source.take();
             self.status_source = Some(source.unwrap_or_else(|| self.status.as_str().into()));
             self.status = Status::Abandoned;

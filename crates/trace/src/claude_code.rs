@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use self::texts::Notification;
 use super::Candidates;
-use super::lenient::MaybeStr;
+use super::lenient::{MaybeBool, MaybeStr};
 use super::probe::Probe;
 use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, ReportedEnd, Session, TranscriptFormat,
@@ -20,11 +20,13 @@ use super::transcript::{
 };
 use super::value::{shorten, truncate};
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker};
+use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, Status, TASK_MAX, Worker};
 use swarmletfs_base::name::RelPath;
-use swarmletfs_base::store::Store;
+use swarmletfs_base::store::{Store, read_range};
 
 const WORD_MAX: usize = 200;
+/// Maximum size of the state of a session in the background, in bytes.
+const JOB_STATE_MAX: usize = 1 << 20;
 
 pub struct ClaudeCode;
 
@@ -51,6 +53,17 @@ struct AgentMetadata<'a> {
     /// The subagent that started this one. If there is none, the session did.
     #[serde(borrow, rename = "parentAgentId")]
     parent: MaybeStr<'a>,
+    /// True if the subagent began with the history of its session.
+    #[serde(rename = "isFork")]
+    is_fork: MaybeBool,
+}
+
+/// The state of a session in the background, which its process keeps in a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobState<'a> {
+    #[serde(borrow)]
+    state: MaybeStr<'a>,
 }
 
 fn agent_metadata(bytes: &[u8]) -> Option<AgentMetadata<'_>> {
@@ -99,8 +112,9 @@ impl TranscriptFormat for ClaudeCode {
         location: &TranscriptLocation,
         session: Option<&str>,
         call: &str,
+        name: Option<&str>,
     ) -> Option<RelPath> {
-        layout::spilled_result(location, session, call)
+        layout::spilled_result(location, session, call, name)
     }
 
     fn starter(
@@ -113,6 +127,46 @@ impl TranscriptFormat for ClaudeCode {
         let metadata = metadata.as_deref().and_then(agent_metadata);
         let agent = metadata.and_then(|metadata| metadata.parent.non_empty());
         agent.map_or(Some(session), |agent| layout::starter(location, Some(&agent)))
+    }
+
+    fn copied_from(
+        &self,
+        location: &TranscriptLocation,
+        metadata: &dyn Fn() -> Option<Vec<u8>>,
+    ) -> Option<RelPath> {
+        let session = layout::starter(location, None)?;
+        let metadata = metadata()?;
+        let is_fork = agent_metadata(&metadata)?.is_fork.is_set();
+        is_fork.then_some(session)
+    }
+
+    fn job_folder(&self, location: &TranscriptLocation) -> Option<RelPath> {
+        layout::job_folder(location)
+    }
+
+    fn read_job(&self, job: &dyn Store) -> Option<ReportedEnd> {
+        let file = job.open(&RelPath::constant(layout::JOB_STATE)).ok()?;
+        let state = read_range(&*file, 0, JOB_STATE_MAX).ok()?;
+        let state: JobState<'_> = serde_json::from_slice(&state).ok()?;
+        // The other states say nothing that the transcript does not: one that is `working` may be
+        // idle, and one that is `blocked` may have answered.
+        (state.state.as_str() == "stopped").then(|| ReportedEnd {
+            status: Status::Abandoned,
+            word: "stopped".into(),
+            message: String::new(),
+        })
+    }
+
+    fn asks_person_for(&self, tool: &str) -> Option<&'static str> {
+        match tool {
+            "AskUserQuestion" => Some("question"),
+            "ExitPlanMode" => Some("approval of its plan"),
+            _ => None,
+        }
+    }
+
+    fn may_begin_with_copies(&self) -> bool {
+        true
     }
 
     fn describe(&self, worker: &mut Worker, session: &Session<'_>) {

@@ -75,6 +75,18 @@ impl TranscriptFormat for Codex {
         decode::accessed_files(tool, arguments)
     }
 
+    fn asks_person_for(&self, tool: &str) -> Option<&'static str> {
+        match tool {
+            "request_user_input" => Some("question"),
+            "request_permissions" => Some("permission"),
+            _ => None,
+        }
+    }
+
+    fn may_begin_with_copies(&self) -> bool {
+        true
+    }
+
     fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
         let facts = &session.indexes[0].facts;
         if let Some(id) = &facts.id {
@@ -86,9 +98,6 @@ impl TranscriptFormat for Codex {
         worker.run = Some(root.or(facts.parent.as_deref()).unwrap_or(&own).into());
         worker.task_type = Some(facts.agent_type.as_deref().unwrap_or("session").into());
         worker.summary = facts.title.as_ref().map(|title| title.text.clone());
-        if let Some(original) = &facts.forked_from {
-            worker.tags.push(format!("fork of {original}").into());
-        }
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>> {

@@ -65,6 +65,7 @@ impl TranscriptFormat for GeminiCli {
         location: &TranscriptLocation,
         session: Option<&str>,
         call: &str,
+        _name: Option<&str>,
     ) -> Option<RelPath> {
         layout::spilled_result(location, session, call)
     }

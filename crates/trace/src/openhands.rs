@@ -80,7 +80,7 @@ impl TranscriptFormat for OpenHands {
             worker.task_type = Some("instance".into());
             worker.run = Some(text(&layout::run_of_instances(location)));
             // A line is written when its instance is over.
-            if matches!(worker.status, Status::Running | Status::Created) {
+            if matches!(worker.status, Status::Running | Status::Waiting | Status::Created) {
                 (worker.status, worker.status_source) =
                     (Status::Unknown, Some("no end recorded".into()));
             }

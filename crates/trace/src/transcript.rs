@@ -32,7 +32,7 @@ mod virtual_dir;
 mod worker;
 mod zstd;
 
-pub(super) use self::builder::IndexBuilder;
+pub(super) use self::builder::{IndexBuilder, RecordOrigin};
 pub(super) use self::calls::shorten_id;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
@@ -176,7 +176,8 @@ impl Format for Transcripts {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
-        if let Some(end) = as_virtual_dir(folder)?.reported_end(None) {
+        let folder = as_virtual_dir(folder)?;
+        for end in [folder.reported_end(None), folder.job_end()].into_iter().flatten() {
             let ReportedEnd { status, word, message } = &end;
             for part in [status.as_str(), word, message] {
                 hash.update(&[0]).update(part.as_bytes());
@@ -265,7 +266,9 @@ impl Transcripts {
         let location = self.format.locate(path).ok_or(Error::NotFound)?;
         let folder = self.folders.enter(store, &location.folder)?;
         let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
-        Ok(VirtualDir::new(folder, location, format, transcripts, self.only.is_none()))
+        let job = self.format.job_folder(&location).and_then(|path| store.enter(&path).ok());
+        let own = VirtualDir::new(folder, location, format, transcripts, self.only.is_none());
+        Ok(own.with_job(job.map(Arc::from)))
     }
 
     fn holds(&self, path: &RelPath) -> Option<Holds> {

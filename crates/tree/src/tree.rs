@@ -330,6 +330,7 @@ impl Tree {
             Node::Worker(worker)
             | Node::RunWorker(_, worker)
             | Node::Child(_, worker)
+            | Node::Original(_, worker)
             | Node::Facet(FacetPath::Worker(_, worker)) => {
                 self.namespace.view().has_fresh_fingerprint(worker)
             }

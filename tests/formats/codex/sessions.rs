@@ -167,11 +167,11 @@ fn subagents_have_a_parent_and_forks_have_none() {
         (json!("review"), Value::Null)
     );
     assert_eq!((field(&fork, "run_id"), field(&fork, "parent_id")), (json!(fork), Value::Null));
-    assert_eq!(field(&fork, "tags"), json!([format!("fork of {ID}")]));
+    assert_eq!(field(&fork, "continues"), ID);
 }
 
 #[test]
-fn what_a_subagent_copied_from_its_parent_is_context_only() {
+fn what_a_subagent_copied_from_its_parent_is_not_its_own() {
     let mut rollout = Rollout::default();
     rollout.line(
         "session_meta",
@@ -185,9 +185,68 @@ fn what_a_subagent_copied_from_its_parent_is_context_only() {
     let index = index_of(&rollout);
     assert_eq!(index["task"], "FORKED: review");
     assert_eq!(calls(&index), [("exec_command".into(), "failed".into(), Some(9))]);
+    assert_eq!(index["continues"], OTHER_ID);
     let tree = tree_of(&rollout);
-    assert!(text(&tree, ID, "thread.jsonl").contains("Of the parent."));
-    assert!(!text(&tree, ID, "requests.txt").contains("Of the parent."));
+    for file in ["thread.jsonl", "requests.txt", "source.jsonl"] {
+        assert!(!text(&tree, ID, file).contains("Of the parent."), "{file}");
+    }
+}
+
+/// Older versions do not state where a copied history ends. It is written at once.
+#[test]
+fn copied_history_without_a_mark_ends_before_the_first_later_turn() {
+    let mut copied = Rollout::default();
+    copied.line("session_meta", json!({"id": OTHER_ID})).event("task_started", json!({}));
+    copied.user("Of the parent.").command("p1", "make", 1, "no").complete();
+    copied.event("token_count", usage(10_000, 500));
+    let written_at = |mut line: Value| {
+        line["timestamp"] = json!("2026-11-01T10:00:01.000Z");
+        line.as_object_mut().unwrap().remove("ordinal");
+        format!("{line}\n")
+    };
+    let mut rollout = Rollout::default();
+    rollout.line("session_meta", json!({"id": ID, "forked_from_id": OTHER_ID}));
+    let lines = copied.bytes();
+    let lines = lines.split_inclusive(|byte| *byte == b'\n');
+    for line in lines {
+        rollout.raw(written_at(serde_json::from_slice(line).unwrap()));
+    }
+    let mut own = Rollout::begun();
+    own.command("own", "ls", 0, "x").event("token_count", usage(10_400, 520));
+    own.says("Reviewed.").complete();
+    let own = String::from_utf8(own.bytes()).unwrap();
+    rollout.raw(own.replace("T10:00", "T11:00").split_once('\n').unwrap().1);
+    let index = index_of(&rollout);
+    assert_eq!((&index["task"], &index["continues"]), (&json!("Fix it."), &json!(OTHER_ID)));
+    assert_eq!(calls(&index), [("exec_command".into(), "ok".into(), Some(0))]);
+    assert_eq!((&index["tokens"]["input"], &index["tokens"]["output"]), (&json!(400), &json!(20)));
+    assert_eq!(index["status"], "completed");
+}
+
+/// The total of a fork begins with the tokens of its original.
+#[test]
+fn tokens_of_a_fork_are_its_own() {
+    let mut rollout = Rollout::default();
+    rollout.line(
+        "session_meta",
+        json!({"id": ID, "forked_from_id": OTHER_ID,
+        "forked_from_ordinal_exclusive": 39}),
+    );
+    rollout.event("task_started", json!({})).user("Go on.");
+    for (total, output) in [(600, 120), (700, 140)] {
+        let mut info = usage(total, output);
+        info["info"]["last_token_usage"] = usage(100, 20)["info"]["total_token_usage"].clone();
+        rollout.event("token_count", info);
+    }
+    let index = index_of(&rollout);
+    assert_eq!((&index["tokens"]["input"], &index["tokens"]["output"]), (&json!(200), &json!(40)));
+}
+
+/// Returns the event of a total of tokens.
+fn usage(input: u64, output: u64) -> Value {
+    let total = json!({"input_tokens": input, "cached_input_tokens": 0, "output_tokens": output,
+        "total_tokens": input + output});
+    json!({"info": {"total_token_usage": total}})
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn status_is_that_of_the_events_then_of_the_state_file() {
         ("stuck", "failed"),
         ("running", "running"),
         ("paused", "running"),
-        ("waiting_for_confirmation", "running"),
+        ("waiting_for_confirmation", "waiting"),
         ("idle", "running"),
     ] {
         assert_eq!(read(Some(word), None).worker.status.as_str(), expected, "{word}");

@@ -61,8 +61,9 @@ const COUNT: &str = r"(?x-u)
     | ^(?:[^\x22'`]*[\s(,;])?(?i:failed|failures|errors)\s?[:=]\s*[1-9]\d*(?:[),;.\s]|$)";
 /// Matches counts of failures that do not fail a run.
 const HARMLESS: &str = r"(?i-u)\b(?:expected|allowed|ignored|known|retried|fixed)\s+(?:failures?|errors?|failed)\b|\bfixed\b";
-/// Matches a verdict in capitals without the name of a test.
-const VERDICT: &str = r"(?-u)^(?:FAIL|FAILED|FAILURE|FAILURES)(?:[!\s]|$)";
+/// Matches a verdict in capitals without the name of a test: `test result: FAILED.`
+const VERDICT: &str =
+    r"(?-u)^(?:[A-Za-z][\w ]{0,40}: )?(?:FAIL|FAILED|FAILURE|FAILURES)(?:[!.\s]|$)";
 /// Matches a statement that something failed, at the beginning of a line.
 const STATED: &str = r"(?x-u)
     ^(?:(?i:caught|got|unexpected|unhandled|raised)\s+)(?:an?\s+)?(?i:\w*exception|\w*error)\b
@@ -383,6 +384,7 @@ mod tests {
             "not ok 3 - neap tide is low",
             "FAIL\texample/tide\t0.3s",
             "[check] FAIL",
+            "test result: FAILED. 3 of them",
             "[潮の満ち引きを調べるための長い長い検査の名前です] FAIL",
             "Tests: 1 failed, 8 passed",
             "==== 2 failed, 7 passed in 0.12s ====",

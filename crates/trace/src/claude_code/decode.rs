@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::super::lenient::MaybeU64;
 use super::super::transcript::{
-    Arguments, CallPart, IndexBuilder, ProgramTexts, RawRecord, ReportedEnd, ResultPart, Role,
-    Stage, TitleSource, Turn, TurnEvent, Verdict, parse_millis, queued_text, shorten_id,
+    Arguments, CallPart, IndexBuilder, ProgramTexts, RawRecord, RecordOrigin, ReportedEnd,
+    ResultPart, Role, Span, Stage, TitleSource, Turn, TurnEvent, Verdict, parse_millis,
+    queued_text, shorten_id,
 };
 use super::super::value::truncate;
 use super::schema::{
@@ -18,6 +19,8 @@ use super::schema::{
 use super::texts::{self, Notification, TypedCommand, Writer};
 use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
+/// Number of the conversation of the file itself.
+const MAIN: usize = 0;
 const TITLE_MAX: usize = 300;
 /// The arguments that hold the path of a file that a call reads or changes.
 const FILE_ARGUMENTS: [&str; 2] = ["file_path", "notebook_path"];
@@ -27,7 +30,7 @@ const CONTENT_ARGUMENTS: [&str; 4] = ["new_string", "content", "new_source", "ed
 const EXIT_CODE_MAX: usize = 40;
 
 /// Line types that hold no message.
-const IGNORED_TYPES: [&str; 20] = [
+const IGNORED_TYPES: [&str; 18] = [
     "system",
     "file-history-snapshot",
     "file-history-delta",
@@ -46,8 +49,6 @@ const IGNORED_TYPES: [&str; 20] = [
     "cost-state",
     "worktree-state",
     "relocated",
-    "continued-in",
-    "fork-context-ref",
 ];
 /// The prefix of a result that is stored in a file of its own.
 const SPILLED_PREFIX: &str = "<persisted-output>";
@@ -85,7 +86,8 @@ fn line_turn<'a>(line: &'a TranscriptLine<'_>) -> Option<Turn<'a>> {
 
 fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &TranscriptLine<'_>) {
     let turn = line_turn(line);
-    if is_repeated(index, line, turn.as_ref()) {
+    let origin = record_origin(index, line, turn.as_ref());
+    if origin == RecordOrigin::Repeated {
         return;
     }
     let facts = &mut index.index.facts;
@@ -94,12 +96,24 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
     IndexBuilder::set_fact(&mut facts.branch, line.git_branch.as_str());
     let summary = index.index.summaries.note_line(line.uuid.as_str());
     index.set_title(TitleSource::Summary, summary);
+    if let RecordOrigin::Copied(source) = &origin {
+        if let Some(request) = turn.as_ref().and_then(|turn| turn.request.as_deref()) {
+            index.set_fallback_task(MAIN, record.span, request);
+        }
+        index.skip_copied(record.span, source);
+        return;
+    }
     if let Some(message) = line.line_message() {
         let conversation = match message.agent_id {
             Some(agent) => index.agent_conversation(agent),
             None => conversation_of_line(index, line),
         };
         if let (Some(conversation), Some(turn)) = (conversation, turn) {
+            if texts::begins_fork(&turn.text) {
+                let source = index.index.facts.forked_from.clone();
+                let before = Span { len: 0, ..record.span };
+                index.skip_copied(before, &source.unwrap_or_default());
+            }
             count_tokens(index, conversation, &message);
             index.add_turns(conversation, record.span, std::slice::from_ref(&turn));
             if turn.event == TurnEvent::Report {
@@ -127,6 +141,11 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
         }
         "ai-title" => index.set_title(TitleSource::Generated, line.ai_title.non_empty()),
         "custom-title" => index.set_title(TitleSource::User, line.custom_title.non_empty()),
+        "fork-context-ref" => {
+            let source = line.parent_session.as_str();
+            IndexBuilder::set_fact(&mut index.index.facts.forked_from, source);
+        }
+        "continued-in" => index.note_continued(MAIN, line.continued_in.as_str()),
         "" => index.count_unknown_type("(none)"),
         "user" | "assistant" | "progress" | "attachment" => {}
         "queue-operation" => {
@@ -140,17 +159,34 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
     }
 }
 
-/// Returns true if the line repeats an earlier one. The program writes some lines twice.
-fn is_repeated(
+/// Finds out whether the line repeats an earlier one, or one of the session of which this one is a
+/// copy. The program writes some lines twice.
+fn record_origin(
     index: &mut IndexBuilder<'_>,
     line: &TranscriptLine<'_>,
     turn: Option<&Turn<'_>>,
-) -> bool {
-    let Some(turn) = turn.filter(|_| !line.uuid.as_str().is_empty()) else { return false };
-    let calls = turn.calls.iter().map(|call| &*call.id);
-    let results = turn.results.iter().map(|result| &*result.call);
-    let parts = [line.uuid.as_str(), &turn.text, &turn.thinking].into_iter();
-    index.is_repeated(parts.chain(calls).chain(results))
+) -> RecordOrigin {
+    let mut origin = RecordOrigin::Own;
+    if let Some(turn) = turn.filter(|_| !line.uuid.as_str().is_empty()) {
+        let calls = turn.calls.iter().map(|call| &*call.id);
+        let results = turn.results.iter().map(|result| &*result.call);
+        let parts = [line.uuid.as_str(), &turn.text, &turn.thinking].into_iter();
+        origin = index.note_parts(parts.chain(calls).chain(results));
+    }
+    let is_main = !index.may_hold_agents() || !line.is_sidechain.is_set();
+    if origin != RecordOrigin::Own || !is_main {
+        return origin;
+    }
+    // A user's record does not state that it is copied. Results of copied calls are.
+    let known = index.index.facts.forked_from.as_deref();
+    let known = known.filter(|_| index.index.main.calls.is_empty());
+    let is_copied_result = |result: &ResultPart<'_>| {
+        let is_report = matches!(result.stage, Stage::Reported(_));
+        !is_report && !index.has_call(MAIN, &result.call)
+    };
+    let holds_copied = turn.is_some_and(|turn| turn.results.iter().any(is_copied_result));
+    let source = line.copied_from().or(known.filter(|_| holds_copied));
+    source.map_or(RecordOrigin::Own, |source| RecordOrigin::Copied(source.to_owned()))
 }
 
 /// Returns the number of the conversation that a line belongs to; the file's own is 0.
@@ -279,6 +315,10 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
         turn.results.extend(looked_at_end(details));
     }
     turn.event = message_event(line, turn.text.trim());
+    if texts::begins_fork(&turn.text) {
+        // The result belongs to the call that started the fork, in the transcript of its session.
+        turn.results.clear();
+    }
     if turn.event == TurnEvent::Report {
         turn.results.extend(reports(&turn.text));
     }
@@ -342,7 +382,8 @@ fn result_part<'a>(
         false if started.is_some() => Outcome::Unknown,
         false => details.map_or(Outcome::Ok, ToolUseResult::outcome),
     };
-    let spilled = text.trim_start().starts_with(SPILLED_PREFIX);
+    let file = details.map_or("", ToolUseResult::spilled_file);
+    let is_spilled = !file.is_empty() || text.trim_start().starts_with(SPILLED_PREFIX);
     let words = texts::refusal_words(&text).filter(|_| outcome == Outcome::NotRun);
     let refusal = words.map(|words| words.to_owned().into());
     ResultPart {
@@ -353,8 +394,9 @@ fn result_part<'a>(
             None if is_cut_off => Stage::CutOff,
             None => Stage::Done,
         },
-        truncated: !spilled && memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
-        spilled,
+        truncated: !is_spilled
+            && memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
+        spilled: is_spilled.then(|| file.into()),
         refusal,
         files: details.and_then(changed_file).into_iter().collect(),
         hint: None,

@@ -14,6 +14,10 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 const PROJECTS: &str = "projects";
+const JOBS: &str = "jobs";
+/// The file in the directory of a job that states how it stands.
+pub(super) const JOB_STATE: &str = "state.json";
+const JOB_ID_LEN: usize = 8;
 const SUBAGENTS: &str = "subagents";
 /// The directory of workflows, in [`SUBAGENTS`]. Each workflow is a directory of transcripts.
 const WORKFLOWS: &str = "workflows";
@@ -62,6 +66,16 @@ pub(super) fn is_session(location: &TranscriptLocation) -> bool {
     location.holds != Holds::One && location.agent.is_none()
 }
 
+/// Returns the directory of the process that runs a session in the background, from the store's
+/// root. It is named after the beginning of the session's ID.
+pub(super) fn job_folder(location: &TranscriptLocation) -> Option<RelPath> {
+    let is_below_root = location.folder.names().next()?.as_bytes() == PROJECTS.as_bytes();
+    let session = location.name.as_bytes().get(..JOB_ID_LEN)?;
+    let is_job = is_below_root && is_session(location);
+    is_job.then_some(())?;
+    Some(path(JOBS).join(&Name::new(session).ok()?))
+}
+
 /// Returns the path of the transcript that started a subagent: the transcript of the subagent
 /// `agent`, or else of the session.
 pub(super) fn starter(location: &TranscriptLocation, agent: Option<&str>) -> Option<RelPath> {
@@ -80,10 +94,11 @@ pub(super) fn spilled_result(
     location: &TranscriptLocation,
     session: Option<&str>,
     call: &str,
+    name: Option<&str>,
 ) -> Option<RelPath> {
     let named = session.and_then(|session| Name::new(session).ok());
     let session = location.session.clone().or(named)?;
-    let file = Name::new(format!("{call}.txt")).ok()?;
+    let file = name.map_or_else(|| Name::new(format!("{call}.txt")), Name::new).ok()?;
     Some(RelPath::from(session).join(&Name::new(RESULTS).ok()?).join(&file))
 }
 

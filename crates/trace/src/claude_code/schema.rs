@@ -31,6 +31,19 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) parent_uuid: MaybeStr<'a>,
     #[serde(borrow, rename = "sessionId")]
     pub(super) session_id: MaybeStr<'a>,
+    /// The session that sent the request of an assistant's record. In a copy of a session, the
+    /// original.
+    #[serde(borrow, rename = "requestSessionId")]
+    request_session: MaybeStr<'a>,
+    /// The original of a record that `/branch` copied.
+    #[serde(borrow, rename = "forkedFrom")]
+    original: MaybeObject<OriginalRecord<'a>>,
+    /// The session that started this fork.
+    #[serde(borrow, rename = "parentSessionId")]
+    pub(super) parent_session: MaybeStr<'a>,
+    /// The session that goes on with this one.
+    #[serde(borrow, rename = "continuedInSessionId")]
+    pub(super) continued_in: MaybeStr<'a>,
     #[serde(borrow, rename = "agentId")]
     pub(super) agent_id: MaybeStr<'a>,
     #[serde(rename = "isSidechain")]
@@ -86,6 +99,13 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) attachment: MaybeObject<Attachment<'a>>,
     #[serde(borrow, rename = "toolUseResult")]
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OriginalRecord<'a> {
+    #[serde(borrow, rename = "sessionId")]
+    session: MaybeStr<'a>,
 }
 
 /// Data that the program gave to the assistant beside the messages.
@@ -213,6 +233,9 @@ pub(super) struct ToolUseResult<'a> {
     stdout: MaybeStr<'a>,
     #[serde(borrow)]
     stderr: MaybeStr<'a>,
+    /// The path of the file that holds the whole output, on the machine where it was written.
+    #[serde(borrow, rename = "persistedOutputPath")]
+    output_path: MaybeStr<'a>,
     #[serde(borrow)]
     task: MaybeObject<WatchedTask<'a>>,
     /// The ID of the task that a call stopped.
@@ -263,6 +286,11 @@ impl ToolUseResult<'_> {
         let outputs = [self.stderr.as_str(), self.stdout.as_str()];
         let output = outputs.into_iter().find(|output| !output.is_empty()).unwrap_or_default();
         Some((id, self.status.as_str(), self.exit_code.as_i64(), output))
+    }
+
+    /// Returns the name of the file that holds the whole output; empty if there is none.
+    pub(super) fn spilled_file(&self) -> &str {
+        self.output_path.as_str().rsplit(['/', '\\']).next().unwrap_or_default()
     }
 
     pub(super) fn stopped_task(&self) -> Option<&str> {
@@ -378,6 +406,14 @@ pub(super) struct LineMessage<'a> {
 }
 
 impl TranscriptLine<'_> {
+    /// Returns the session from which this record was copied, if the record states it.
+    pub(super) fn copied_from(&self) -> Option<&str> {
+        let original = self.original.0.as_ref().map(|original| original.session.as_str());
+        let sources = [original.unwrap_or_default(), self.request_session.as_str()];
+        let own = self.session_id.as_str();
+        sources.into_iter().find(|id| !id.is_empty() && !own.is_empty() && *id != own)
+    }
+
     pub(super) fn permission_to_run(&self) -> Permission {
         let permission = self.permission.0.as_ref().map(|permission| permission.decision.as_str());
         match (permission, self.denial.as_str()) {

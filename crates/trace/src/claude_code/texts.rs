@@ -61,6 +61,7 @@ const PROGRAM_TAGS: [(&str, Writer); 20] = [
 ];
 /// The beginning of a text of the program that has no tag.
 const CAVEAT: &str = "Caveat: The messages below";
+const FORK_TAG: &str = "<fork-boilerplate>";
 /// The words between the program's part of the first message of a fork and its task.
 const DIRECTIVE: &str = "Your directive: ";
 
@@ -177,9 +178,14 @@ pub(super) fn user_part(text: &str, mut on_part: impl FnMut(Writer)) -> &str {
         rest = before.trim_end();
     }
     match rest.strip_prefix(DIRECTIVE) {
-        Some(task) if text.trim_start().starts_with("<fork-boilerplate>") => task,
+        Some(task) if begins_fork(text) => task,
         _ => rest,
     }
+}
+
+/// Returns true for the first message of a fork. What is before it repeats its session.
+pub(super) fn begins_fork(text: &str) -> bool {
+    text.trim_start().starts_with(FORK_TAG)
 }
 
 fn leading_tag(text: &str) -> Option<(&'static str, Writer)> {

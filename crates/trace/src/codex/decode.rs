@@ -21,6 +21,8 @@ use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 /// Maximum length of the name of a model or a status word, in bytes.
 const WORD_MAX: usize = 300;
 const MAIN: usize = 0;
+/// Minimum time between a copied history and the first own turn after it, in milliseconds.
+const COPY_GAP_MS: i64 = 10;
 const SCRIPT_TOOLS: [&str; 2] = [SCRIPT_TOOL, "wait"];
 /// The tools that look at work that an earlier call started, with the argument that names it.
 const POLLING_TOOLS: [(&str, &str); 2] = [("wait", "cell_id="), ("write_stdin", "session_id=")];
@@ -33,13 +35,11 @@ const MCP_PREFIX: &str = "mcp__";
 mod tag {
     /// An operation that is a call of its own.
     pub(super) const OWN_CALL: u8 = 1;
-    /// A record copied from the session of which this one is a fork.
-    pub(super) const COPIED: u8 = 2;
-    pub(super) const SCRIPT: u8 = 3;
+    pub(super) const SCRIPT: u8 = 2;
     /// The output of a call that looks at a script.
-    pub(super) const POLLED_SCRIPT: u8 = 4;
+    pub(super) const POLLED_SCRIPT: u8 = 3;
     /// The output of a call that looks at a process.
-    pub(super) const POLLED: u8 = 5;
+    pub(super) const POLLED: u8 = 4;
 }
 
 /// Beginnings of texts in the user's name that the program wrote.
@@ -130,7 +130,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 /// Returns the turns that a line holds. The tag of `span` decides its meaning.
 fn turns<'a>(span: Span, line: &'a Line<'_>, payload: &'a Payload<'_>) -> Vec<Turn<'a>> {
     let at_ms = parse_millis(line.timestamp.as_str());
-    let turns = match line.record_kind(payload) {
+    match line.record_kind(payload) {
         RecordKind::Item => item_turns(span, at_ms, payload),
         RecordKind::Event => event_turns(span, at_ms, payload),
         RecordKind::Compacted => {
@@ -141,34 +141,33 @@ fn turns<'a>(span: Span, line: &'a Line<'_>, payload: &'a Payload<'_>) -> Vec<Tu
         | RecordKind::TurnContext
         | RecordKind::Ignored
         | RecordKind::Unknown(_) => Vec::new(),
-    };
-    match span.part {
-        tag::COPIED => turns.into_iter().map(copied_turn).collect(),
-        _ => turns,
-    }
-}
-
-/// Returns a turn of another session as its copy shows it: without results, calls and request,
-/// which belong to the other session.
-fn copied_turn(turn: Turn<'_>) -> Turn<'_> {
-    let (results, calls, request, event) = Default::default();
-    let turn = Turn { results, calls, request, event, ..turn };
-    match turn.role {
-        Role::Assistant => turn,
-        Role::User | Role::System => Turn { event: TurnEvent::ProgramText, ..turn },
     }
 }
 
 fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: &Payload<'_>) {
     let kind = line.record_kind(payload);
     let at_ms = parse_millis(line.timestamp.as_str());
+    if kind == RecordKind::SessionMeta {
+        add_session(index, at_ms, payload);
+    } else if is_copied(index, line, at_ms, payload) {
+        if let RecordKind::TurnContext = kind {
+            add_context(index, payload);
+        }
+        if let Some(usage) = total_tokens(payload) {
+            index.index.facts.tokens_before = Some(tokens(usage));
+        }
+        let request = turns(span, line, payload).into_iter().find_map(|turn| turn.request);
+        if let Some(request) = request {
+            index.set_fallback_task(MAIN, span, &request);
+        }
+        let source = index.index.facts.forked_from.clone();
+        index.skip_copied(span, &source.unwrap_or_default());
+        return;
+    }
     note_time(index, at_ms, line.payload.0.is_some());
-    let first_own = index.index.facts.first_own_record;
-    let is_copied = line.ordinal.0.zip(first_own).is_some_and(|(number, first)| number < first);
     match kind {
-        RecordKind::SessionMeta => add_session(index, payload),
+        RecordKind::SessionMeta => {}
         RecordKind::TurnContext => add_context(index, payload),
-        RecordKind::Event if is_copied => {}
         RecordKind::Event => add_event(index, span, line, payload),
         RecordKind::Item => {
             let kind = payload.kind.as_str();
@@ -176,7 +175,6 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
             let is_script = tool.is_some_and(|tool| SCRIPT_TOOLS.contains(&tool));
             let polled = POLLING_TOOLS.iter().find(|(name, _)| tool == Some(*name));
             let part = match (is_script, polled) {
-                _ if is_copied => tag::COPIED,
                 (true, None) => tag::SCRIPT,
                 (true, Some(_)) => tag::POLLED_SCRIPT,
                 (false, Some(_)) => tag::POLLED,
@@ -193,7 +191,7 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
                 index.set_files(MAIN, &result.call, Vec::new());
             });
             add_turns(index, span, &turns);
-            for result in turns.iter().flat_map(|turn| &turn.results).filter(|_| !is_copied) {
+            for result in turns.iter().flat_map(|turn| &turn.results) {
                 if is_script {
                     note_operations(index, result);
                 }
@@ -252,11 +250,36 @@ fn note_time(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, is_last: bool) {
     }
 }
 
+/// Returns true if a line belongs to a history that the session copied. Old versions do not state
+/// where it ends: it was written at once, and the first turn after it is the session's own.
+fn is_copied(
+    index: &mut IndexBuilder<'_>,
+    line: &Line<'_>,
+    at_ms: Option<i64>,
+    payload: &Payload<'_>,
+) -> bool {
+    let facts = &mut index.index.facts;
+    if let Some((number, first)) = line.ordinal.0.zip(facts.first_own_record) {
+        return number < first;
+    }
+    let Some(before) = facts.copied_at_ms else { return false };
+    let at_ms = at_ms.unwrap_or(before);
+    let begins = matches!(payload.kind.as_str(), "task_started" | "turn_started");
+    let is_own = begins && at_ms.saturating_sub(before) > COPY_GAP_MS;
+    facts.copied_at_ms = Some(at_ms).filter(|_| !is_own);
+    !is_own
+}
+
 /// Sets the facts of the session. A fork also holds the facts of its original, which come later.
-fn add_session(index: &mut IndexBuilder<'_>, meta: &Payload<'_>) {
+fn add_session(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, meta: &Payload<'_>) {
     let facts = &mut index.index.facts;
     let id = meta.id.as_str();
     if facts.id.as_deref().is_some_and(|known| known != id) {
+        match facts.first_own_record {
+            Some(_) => IndexBuilder::set_fact(&mut facts.forked_from, id),
+            None if facts.forked_from.as_deref() == Some(id) => facts.copied_at_ms = at_ms,
+            None => {}
+        }
         return;
     }
     let source = meta.source.0.as_ref();
@@ -307,9 +330,8 @@ fn add_event(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &
         }
         "thread_name_updated" => index.set_title(TitleSource::User, event.thread_name.non_empty()),
         "token_count" => {
-            let info = event.info.0.as_ref();
-            if let Some(usage) = info.and_then(|info| info.total_token_usage.0) {
-                index.set_total_tokens(MAIN, tokens(usage));
+            if let Some(usage) = total_tokens(event) {
+                set_own_tokens(index, tokens(usage), event);
             }
         }
         "error" => add_turns(index, span, &turns(span, line, event)),
@@ -321,6 +343,22 @@ fn add_event(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &
             None => index.count_unknown_type(kind),
         },
     }
+}
+
+fn total_tokens(event: &Payload<'_>) -> Option<RolloutTokens> {
+    event.info.0.as_ref().and_then(|info| info.total_token_usage.0)
+}
+
+/// Sets the tokens of the session from a total. The total of a fork begins with the tokens of its
+/// original.
+fn set_own_tokens(index: &mut IndexBuilder<'_>, total: Tokens, event: &Payload<'_>) {
+    let facts = &mut index.index.facts;
+    if facts.forked_from.is_some() && facts.tokens_before.is_none() {
+        let last = event.info.0.as_ref().and_then(|info| info.last_token_usage.0);
+        facts.tokens_before = last.map(|last| difference(total, tokens(last)));
+    }
+    let before = facts.tokens_before.unwrap_or_default();
+    index.set_total_tokens(MAIN, difference(total, before));
 }
 
 fn end_turn(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &Payload<'_>) {
@@ -393,6 +431,11 @@ fn tokens(usage: RolloutTokens) -> Tokens {
         cache_read,
         cache_creation,
     }
+}
+
+fn difference(mut total: Tokens, less: Tokens) -> Tokens {
+    total -= less;
+    total
 }
 
 fn is_output(kind: &str) -> bool {

@@ -183,6 +183,8 @@ struct SubagentObject<'a> {
 #[serde(default)]
 pub(super) struct TokenInfo {
     pub(super) total_token_usage: MaybeObject<RolloutTokens>,
+    /// The tokens of the last response.
+    pub(super) last_token_usage: MaybeObject<RolloutTokens>,
 }
 
 /// Token counts as stated by the source. The cached ones are part of the input.

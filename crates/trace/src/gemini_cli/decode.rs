@@ -346,7 +346,7 @@ fn result_part<'a>(call: &'a ToolCallRecord<'_>) -> Option<ResultPart<'a>> {
         },
         call: call.id.as_str().into(),
         verdict: Verdict::from_outcome(outcome),
-        spilled: text.starts_with(SPILLED_PREFIX),
+        spilled: text.starts_with(SPILLED_PREFIX).then(|| "".into()),
         truncated: text.starts_with(TRUNCATED_PREFIX),
         hint: hint.map(|line| Cow::Owned(line.to_owned())),
         refusal: None,

@@ -123,7 +123,8 @@ pub(super) fn status(word: &str) -> Option<Status> {
     match word {
         "finished" => Some(Status::Completed),
         "error" | "stuck" => Some(Status::Failed),
-        "running" | "paused" | "waiting_for_confirmation" => Some(Status::Running),
+        "waiting_for_confirmation" => Some(Status::Waiting),
+        "running" | "paused" => Some(Status::Running),
         _ => None,
     }
 }

@@ -174,11 +174,8 @@ fn set_state(index: &mut IndexBuilder<'_>, number: usize, state: &str) {
         // The program waits for the first message too.
         "awaiting_user_input" if ending != Some(Ending::Empty) => Status::Completed,
         "error" | "rejected" => Status::Failed,
-        "running"
-        | "rate_limited"
-        | "awaiting_user_confirmation"
-        | "user_confirmed"
-        | "user_rejected" => Status::Running,
+        "awaiting_user_confirmation" => Status::Waiting,
+        "running" | "rate_limited" | "user_confirmed" | "user_rejected" => Status::Running,
         // The program stops an agent that has finished when it closes the conversation.
         "stopped" | "paused" if !is_answered => Status::Unknown,
         _ => return index.clear_status(number),

@@ -2,7 +2,8 @@
 
 use swarmletfs_base::model::Status;
 
-pub(super) const WORDS: [(&str, Status); 5] = [
+pub(super) const WORDS: [(&str, Status); 6] = [
+    ("waiting", Status::Waiting),
     ("created", Status::Created),
     ("running", Status::Running),
     ("completed", Status::Completed),
@@ -10,7 +11,12 @@ pub(super) const WORDS: [(&str, Status); 5] = [
     ("failed", Status::Failed),
 ];
 /// Other words that can mean only one status.
-const SYNONYMS: [(&str, Status); 24] = [
+const SYNONYMS: [(&str, Status); 29] = [
+    ("blocked", Status::Waiting),
+    ("input_required", Status::Waiting),
+    ("needs_input", Status::Waiting),
+    ("waiting_for_input", Status::Waiting),
+    ("waiting_for_user", Status::Waiting),
     ("pending", Status::Created),
     ("queued", Status::Created),
     ("in_progress", Status::Running),

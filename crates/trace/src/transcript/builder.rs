@@ -40,6 +40,16 @@ const RECENT_MAX: usize = 8;
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
+/// Where the first record with certain parts lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RecordOrigin {
+    Own,
+    /// Earlier in the transcript.
+    Repeated,
+    /// In the session with this ID.
+    Copied(String),
+}
+
 pub(crate) struct IndexBuilder<'f> {
     pub(crate) index: TranscriptIndex,
     accessed_files: AccessedFiles<'f>,
@@ -224,8 +234,9 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Returns true if a record with the same parts was added before. Remembers the parts.
-    pub(crate) fn is_repeated<'a>(&mut self, parts: impl Iterator<Item = &'a str>) -> bool {
+    /// Finds out whether a record with the same parts was added before, here or to the session that
+    /// this transcript repeats. Remembers the parts.
+    pub(crate) fn note_parts<'a>(&mut self, parts: impl Iterator<Item = &'a str>) -> RecordOrigin {
         let mut hash = blake3::Hasher::new();
         for part in parts {
             hash.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
@@ -233,7 +244,23 @@ impl<'f> IndexBuilder<'f> {
         let hash = u64::from_le_bytes(digest(&hash));
         let is_new = self.seen.insert(hash);
         self.index.seen.extend(is_new.then_some(hash));
-        !is_new
+        let history = self.index.history.as_ref().filter(|history| history.seen.contains(&hash));
+        match history {
+            _ if !is_new => RecordOrigin::Repeated,
+            Some(history) => RecordOrigin::Copied(history.session.clone()),
+            None => RecordOrigin::Own,
+        }
+    }
+
+    /// Removes everything about the transcript's own conversation: its records up to the end of
+    /// `span` repeat records of the session `source`, where they count. The task stays for a copy
+    /// that has no request of its own.
+    pub(crate) fn skip_copied(&mut self, span: Span, source: &str) {
+        let task = self.index.main.task.take().or_else(|| self.index.main.fallback_task.take());
+        self.clear_main();
+        self.index.main.fallback_task = task;
+        IndexBuilder::set_fact(&mut self.index.facts.forked_from, source);
+        self.index.facts.copied_bytes = span.offset + span.len as u64;
     }
 
     /// Adds the reports in a turn that is no part of the conversation.
@@ -529,11 +556,22 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
+    /// Records that the work of a conversation goes on in the session `id`.
+    pub(crate) fn note_continued(&mut self, number: usize, id: &str) {
+        if let Some(conversation) = self.conversation(number).filter(|own| own.ending.is_open()) {
+            conversation.ending = Ending::Continued(shorten_id(id));
+        }
+    }
+
     /// Removes everything about the transcript's own conversation and its session: another session
     /// begins in the file.
     pub(crate) fn begin_session(&mut self) {
-        self.index.main = Conversation::default();
         self.index.facts = SessionFacts::default();
+        self.clear_main();
+    }
+
+    fn clear_main(&mut self) {
+        self.index.main = Conversation::default();
         self.calls.first_mut().into_iter().for_each(|numbers| *numbers = CallNumbers::default());
         self.counted.first_mut().into_iter().for_each(HashSet::clear);
         self.messages.first_mut().into_iter().for_each(|numbers| *numbers = Default::default());

@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
 use super::container::Containers;
 use super::format::TranscriptFormat;
-use super::index::{Conversation, ReportedEnd, TranscriptIndex};
+use super::index::{Conversation, CopiedHistory, ReportedEnd, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::persist::IndexStore;
 use super::reader::read_on;
@@ -106,6 +106,7 @@ impl TranscriptCache {
         file: &dyn File,
         format: &dyn TranscriptFormat,
         location: &TranscriptLocation,
+        history: Option<Arc<CopiedHistory>>,
         deadline: Deadline<'_>,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
         let cached_at = |version: TranscriptVersion| {
@@ -133,7 +134,9 @@ impl TranscriptCache {
             }
             _ => (earlier.map(|known| known.index.before_rewrite()).unwrap_or_default(), 0),
         };
-        let (index, is_complete) = read_on(file, format, location, before, deadline)?;
+        let before = TranscriptIndex { history, ..before };
+        let (mut index, is_complete) = read_on(file, format, location, before, deadline)?;
+        index.history = None;
         let index = Arc::new(index);
         // An incomplete index may miss some agents.
         let version_of_all = is_complete.then_some(version);
@@ -157,6 +160,11 @@ impl TranscriptCache {
         }
         self.entries.insert(path.clone(), Arc::new(known));
         Ok((index, is_complete))
+    }
+
+    pub(super) fn is_cached(&self, path: &RelPath, version: TranscriptVersion) -> bool {
+        let known = self.entries.get(path);
+        known.is_some_and(|known| known.is_complete && known.version == version)
     }
 
     /// Waits until no other thread reads the transcript at `path`. Returns `None` once `deadline`

@@ -22,7 +22,7 @@ pub(super) const FILES_MAX: usize = 200;
 /// Maximum length of a call's text that is no JSON, in bytes.
 const TEXT_MAX: usize = 64 << 10;
 /// The most informative arguments of a call, best first.
-const KEY_ARGUMENTS: [&str; 12] = [
+const KEY_ARGUMENTS: [&str; 14] = [
     "command",
     "cmd",
     "file_path",
@@ -33,6 +33,8 @@ const KEY_ARGUMENTS: [&str; 12] = [
     "query",
     "url",
     "code",
+    "questions",
+    "plan",
     "description",
     "prompt",
 ];
@@ -119,8 +121,15 @@ fn input_line(mut arguments: Value) -> Option<(String, usize)> {
     (!parts.is_empty()).then(|| (truncate(parts.join(" "), INPUT_MAX), subject_len))
 }
 
-/// Joins the words of a command that is a list. Of a command for a shell, only the script is kept.
+/// Joins the words of a command that is a list, or the texts of questions. Of a command for a shell,
+/// only the script is kept.
 fn joined_words(value: Value) -> Value {
+    let questions =
+        value.as_array().map(|parts| parts.iter().filter_map(|part| part.get("question")));
+    let questions: Vec<&str> = questions.into_iter().flatten().filter_map(Value::as_str).collect();
+    if !questions.is_empty() {
+        return Value::String(questions.join(" "));
+    }
     let words: Option<Vec<&str>> =
         value.as_array().and_then(|words| words.iter().map(Value::as_str).collect());
     match words.as_deref() {
@@ -235,7 +244,7 @@ pub(super) fn call_result(
         hash: text_hash(&result.text),
         verdict: result.verdict,
         suspect: hint.or(suspect),
-        spilled: result.spilled,
+        spilled: result.spilled.as_deref().map(|name| shorten(name, WORD_MAX)),
         truncated: result.truncated,
         is_report: false,
         is_open: matches!(result.stage, Stage::Started(_)),

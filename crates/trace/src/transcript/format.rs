@@ -6,7 +6,7 @@ use super::super::Candidates;
 use super::super::probe::Probe;
 use super::super::walk::walk;
 use super::builder::IndexBuilder;
-use super::index::{StatedStatus, TranscriptIndex};
+use super::index::{ReportedEnd, StatedStatus, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
 use serde_json::Value;
@@ -69,12 +69,14 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     }
 
     /// Returns the path of the file that holds the whole result of a call, from the directory of
-    /// `location`. `session` is the session that the transcript states.
+    /// `location`. `session` is the session that the transcript states, `name` the name of the file
+    /// if the result states it.
     fn spilled_result(
         &self,
         _location: &TranscriptLocation,
         _session: Option<&str>,
         _call: &str,
+        _name: Option<&str>,
     ) -> Option<RelPath> {
         None
     }
@@ -86,6 +88,38 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         _location: &TranscriptLocation,
         _metadata: &dyn Fn() -> Option<Vec<u8>>,
     ) -> Option<RelPath> {
+        None
+    }
+
+    /// Returns what a call without a result needs from a person, such as `question`. `None` if it
+    /// needs nobody.
+    fn asks_person_for(&self, _tool: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns true if transcripts may begin with records of another session.
+    fn may_begin_with_copies(&self) -> bool {
+        false
+    }
+
+    /// Returns the path of the transcript whose records the one at `location` repeats without a
+    /// mark, from the store's root. `metadata` reads the file beside the transcript.
+    fn copied_from(
+        &self,
+        _location: &TranscriptLocation,
+        _metadata: &dyn Fn() -> Option<Vec<u8>>,
+    ) -> Option<RelPath> {
+        None
+    }
+
+    /// Returns the directory of the process that runs the session in the background, from the
+    /// store's root.
+    fn job_folder(&self, _location: &TranscriptLocation) -> Option<RelPath> {
+        None
+    }
+
+    /// Reads the end of a session from the directory of its process.
+    fn read_job(&self, _job: &dyn Store) -> Option<ReportedEnd> {
         None
     }
 

@@ -1,7 +1,8 @@
 //! The index of a transcript: everything except its texts, which stay in the file. Plain values, so
 //! that an index can be stored and extended when the transcript grows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,17 @@ pub(crate) struct TranscriptIndex {
     pub(crate) is_torn: bool,
     /// True if new contents cannot be added without reading all that is before them.
     pub(crate) restarts: bool,
+    /// The records that this transcript may repeat, while it is read.
+    #[serde(skip)]
+    pub(crate) history: Option<Arc<CopiedHistory>>,
+}
+
+/// The records of another session, some of which a transcript repeats at its beginning.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CopiedHistory {
+    pub(crate) session: String,
+    /// Hashes of the records, as in [`TranscriptIndex::seen`].
+    pub(crate) seen: HashSet<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -60,6 +72,12 @@ pub(crate) struct SessionFacts {
     pub(crate) root: Option<String>,
     /// Number of the first record that is not copied from another session.
     pub(crate) first_own_record: Option<u64>,
+    /// Size of the beginning of the file that is copied from another session, in bytes.
+    pub(crate) copied_bytes: u64,
+    /// Time of the last record of a copied history that has no mark at its end, while it is read.
+    pub(crate) copied_at_ms: Option<i64>,
+    /// The tokens of the session from which this one was copied.
+    pub(crate) tokens_before: Option<Tokens>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,6 +241,8 @@ pub(crate) enum Ending {
     Interrupted,
     /// The user left before the assistant answered.
     Left,
+    /// The work goes on in the session with this ID.
+    Continued(String),
     /// The API returned an error; holds its text.
     ApiError(String),
 }
@@ -293,7 +313,8 @@ pub(crate) struct CallResult {
     pub(crate) verdict: Verdict,
     /// A line of the output of a command that is ok by the record, but looks like a failure.
     pub(crate) suspect: Option<String>,
-    pub(crate) spilled: bool,
+    /// The name of the file that holds the whole output. Empty if the call names it.
+    pub(crate) spilled: Option<String>,
     pub(crate) truncated: bool,
     /// True if the result is a report about the call. The assistant's own result replaces it.
     pub(crate) is_report: bool,
@@ -389,7 +410,9 @@ impl Conversation {
     /// it ended.
     pub(crate) fn final_words(&self) -> Option<&TextRef> {
         let is_stated = self.stated.as_ref().is_some_and(|stated| {
-            !matches!(stated.status, Status::Created | Status::Running) && !self.is_stated_by_parent
+            let is_open =
+                matches!(stated.status, Status::Created | Status::Running | Status::Waiting);
+            !is_open && !self.is_stated_by_parent
         });
         self.last_text.as_ref().filter(|_| is_stated || self.ending == Ending::Answered)
     }

@@ -59,6 +59,33 @@ impl File for StaticFile {
     }
 }
 
+/// A transcript without its beginning, which repeats another one.
+pub(super) struct OwnPart {
+    pub(super) file: Box<dyn File>,
+    /// Size of the beginning, in bytes.
+    pub(super) copied: u64,
+}
+
+impl OwnPart {
+    fn own(&self, meta: Meta) -> Meta {
+        Meta { size: meta.size.saturating_sub(self.copied), ..meta }
+    }
+}
+
+impl File for OwnPart {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buffer, offset.saturating_add(self.copied))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.file.meta().map(|meta| self.own(meta))
+    }
+
+    fn stat_without_acl(&self) -> Result<Meta> {
+        self.file.stat_without_acl().map(|meta| self.own(meta))
+    }
+}
+
 pub(super) struct GrowingFile {
     file: Box<dyn File>,
     format: Arc<dyn TranscriptFormat>,

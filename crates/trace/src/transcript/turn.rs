@@ -130,7 +130,8 @@ pub(crate) struct ResultPart<'a> {
     pub(crate) stage: Stage<'a>,
     /// True if the record states that a part of the output was omitted.
     pub(crate) truncated: bool,
-    pub(crate) spilled: bool,
+    /// The name of the file that holds the whole output. Empty if the call names it.
+    pub(crate) spilled: Option<Cow<'a, str>>,
     /// A line of the output that suggests a failure and is not part of the verdict.
     pub(crate) hint: Option<Cow<'a, str>>,
     /// The words of the user who refused the call.

@@ -12,10 +12,11 @@ use super::cached_transcript::TranscriptVersion;
 use super::container;
 use super::format::TranscriptFormat;
 use super::index::{
-    CallEntry, CallResult, Conversation, LineFile, ReportedEnd, TextRef, TranscriptIndex,
+    CallEntry, CallResult, Conversation, CopiedHistory, LineFile, ReportedEnd, TextRef,
+    TranscriptIndex,
 };
 use super::location::{Container, TranscriptLocation};
-use super::open_file::{GrowingFile, StaticFile, with_turns_at};
+use super::open_file::{GrowingFile, OwnPart, StaticFile, with_turns_at};
 use super::requests::request_text;
 use super::thread::CALLS;
 use super::turn::Span;
@@ -43,6 +44,8 @@ pub(super) struct VirtualDir {
     transcripts: Arc<TranscriptCache>,
     /// True if reports in the transcripts of other workers count, too.
     reads_others: bool,
+    /// The directory of the process that runs the session in the background.
+    job: Option<Arc<dyn Store>>,
     held: Mutex<Option<(TranscriptVersion, Arc<TranscriptIndex>)>>,
 }
 
@@ -65,7 +68,16 @@ impl VirtualDir {
         reads_others: bool,
     ) -> VirtualDir {
         let (path, held) = (location.path(), Mutex::default());
-        VirtualDir { path, folder, location, format, transcripts, reads_others, held }
+        VirtualDir { path, folder, location, format, transcripts, reads_others, job: None, held }
+    }
+
+    pub(super) fn with_job(self, job: Option<Arc<dyn Store>>) -> VirtualDir {
+        VirtualDir { job, ..self }
+    }
+
+    /// Returns the end of the session as its process in the background states it.
+    pub(super) fn job_end(&self) -> Option<ReportedEnd> {
+        self.job.as_deref().and_then(|job| self.format.read_job(job))
     }
 
     pub(super) fn format(&self) -> &dyn TranscriptFormat {
@@ -138,6 +150,34 @@ impl VirtualDir {
         self.transcripts.end(&starter, &self.location.name.to_text())
     }
 
+    /// Returns the path of the transcript whose records this one repeats without a mark.
+    pub(super) fn copied_from(&self) -> Option<RelPath> {
+        let is_own = self.reads_others && self.location.agent.is_none();
+        let source = self.format.copied_from(&self.location, &|| self.read_metadata());
+        source.filter(|source| is_own && *source != self.path)
+    }
+
+    /// Returns the records of the transcript at `source`, or `None` if it cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Late`] if `deadline` passes.
+    fn read_history(
+        &self,
+        source: &RelPath,
+        deadline: Deadline<'_>,
+    ) -> Result<Option<Arc<CopiedHistory>>> {
+        let Some(location) = self.format.locate(source) else { return Ok(None) };
+        let session = location.name.to_text().into_owned();
+        let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
+        let source = VirtualDir::new(self.folder.clone(), location, format, transcripts, true);
+        let Ok((index, is_complete)) = source.index(deadline) else { return Ok(None) };
+        if !is_complete {
+            return Err(Error::Late);
+        }
+        Ok(Some(Arc::new(CopiedHistory { session, seen: index.seen.iter().copied().collect() })))
+    }
+
     /// Returns the index of the transcript, read until `deadline` passes, and true if it is
     /// complete.
     pub(super) fn index(&self, deadline: Deadline<'_>) -> Result<(Arc<TranscriptIndex>, bool)> {
@@ -154,8 +194,13 @@ impl VirtualDir {
         if let Some((_, index)) = held.filter(|(of, _)| *of == version) {
             return Ok((index, true));
         }
+        let is_cached = self.transcripts.is_cached(&self.path, version);
+        let source = if is_cached { None } else { self.copied_from() };
+        let history = source.map(|source| self.read_history(&source, deadline)).transpose();
+        let Ok(history) = history.map(Option::flatten) else { return Ok((Arc::default(), false)) };
         let (format, location) = (&*self.format, &self.location);
-        let read = self.transcripts.index(&self.path, transcript, format, location, deadline)?;
+        let read =
+            self.transcripts.index(&self.path, transcript, format, location, history, deadline)?;
         if read.1 {
             *self.held.lock() = Some((version, read.0.clone()));
         }
@@ -170,13 +215,10 @@ impl VirtualDir {
         call: &CallEntry,
         result: &CallResult,
     ) -> Result<Option<(RelPath, Meta)>> {
-        let Some(path) = self
-            .format
-            .spilled_result(&self.location, index.facts.id.as_deref(), &call.id)
-            .filter(|_| result.spilled)
-        else {
-            return Ok(None);
-        };
+        let Some(name) = &result.spilled else { return Ok(None) };
+        let (session, name) = (index.facts.id.as_deref(), Some(&**name).filter(|n| !n.is_empty()));
+        let path = self.format.spilled_result(&self.location, session, &call.id, name);
+        let Some(path) = path else { return Ok(None) };
         match self.folder.stat(&path) {
             Ok(meta) => Ok((meta.kind == Kind::File).then_some((path, meta))),
             Err(error) if is_unreachable(&error) => Ok(None),
@@ -184,8 +226,16 @@ impl VirtualDir {
         }
     }
 
+    /// Returns the end of a file in the directory of the transcript, at most `length` bytes.
+    pub(super) fn read_end(&self, path: &RelPath, length: u64) -> Result<Vec<u8>> {
+        let file = self.folder.open(path)?;
+        let size = file.stat_without_acl()?.size;
+        let length = length.min(size);
+        read_range(&*file, size - length, usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
     fn results_folder(&self) -> Option<RelPath> {
-        self.format.spilled_result(&self.location, None, "x").map(|file| file.parent())
+        self.format.spilled_result(&self.location, None, "x", None).map(|file| file.parent())
     }
 
     /// Returns the metadata of all files that the worker is generated from, except individual
@@ -213,6 +263,16 @@ impl VirtualDir {
                 .extend(files.filter_map(|entry| self.folder.stat(&folder.join(&entry.name)).ok()));
         }
         Ok(metas)
+    }
+
+    /// Returns the size of the beginning of the transcript that repeats another one and is not
+    /// shown, in bytes.
+    fn copied_bytes(&self) -> Result<u64> {
+        let is_shown_whole = self.location.container != Container::File;
+        if is_shown_whole || !self.format.may_begin_with_copies() {
+            return Ok(0);
+        }
+        Ok(self.full_index()?.facts.copied_bytes)
     }
 
     fn full_index(&self) -> Result<Arc<TranscriptIndex>> {
@@ -399,7 +459,10 @@ impl Store for VirtualDir {
             VirtualNode::Root => {
                 Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") })
             }
-            VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => Ok(transcript),
+            VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => {
+                let copied = self.copied_bytes()?;
+                Ok(Meta { size: transcript.size.saturating_sub(copied), ..transcript })
+            }
             VirtualNode::Lines(kind) => {
                 let size = self.conversation(&*self.full_index()?)?.file_bytes(kind);
                 Ok(self.file_meta(&transcript, name, 0, size, None))
@@ -449,12 +512,16 @@ impl Store for VirtualDir {
         match self.resolve(path, &|| self.full_index())? {
             VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
             VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => {
-                match self.location.container {
+                let file = match self.location.container {
                     Container::File | Container::Zstd => {
-                        self.folder.open(&self.location.transcript)
+                        self.folder.open(&self.location.transcript)?
                     }
-                    Container::Folder => self.open_transcript(),
-                }
+                    Container::Folder => self.open_transcript()?,
+                };
+                Ok(match self.copied_bytes()? {
+                    0 => file,
+                    copied => Box::new(OwnPart { file, copied }),
+                })
             }
             VirtualNode::Metadata(path) => self.folder.open(&path),
             VirtualNode::Lines(kind) => {
@@ -522,13 +589,14 @@ impl Store for VirtualDir {
         if !path.is_root() {
             return Err(Error::NotFound);
         }
-        Ok(Box::new(VirtualDir::new(
+        let own = VirtualDir::new(
             self.folder.clone(),
             self.location.clone(),
             self.format.clone(),
             self.transcripts.clone(),
             self.reads_others,
-        )))
+        );
+        Ok(Box::new(own.with_job(self.job.clone())))
     }
 
     fn source_files(&self) -> Option<Result<Vec<Meta>>> {

@@ -14,9 +14,10 @@ use super::turn::Span;
 use super::virtual_dir::VirtualDir;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::failure_signs::suspect_line;
 use swarmletfs_base::model::{
     Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
-    Trace, TraceTime, Worker,
+    Trace, TraceTime, Waiting, Worker,
 };
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
 use swarmletfs_base::store::{File, read_range};
@@ -32,6 +33,12 @@ const TOKEN_BYTES_MAX: u64 = 12;
 /// A call takes at least this many tokens on average. With fewer, tokens are missing.
 const CALL_TOKENS_MIN: u64 = 10;
 const BRANCH_MAX: usize = 200;
+/// Number of bytes at the end of an output in a file of its own that are searched for a failure.
+const SPILLED_END: u64 = 16 << 10;
+/// Maximum length of the question for which a worker waits, in bytes.
+const REQUEST_MAX: usize = 400;
+/// Number of calls at the end of a conversation that may ask a person at once.
+const OPEN_MAX: usize = 100;
 
 struct HeadAndTail {
     head: TranscriptIndex,
@@ -44,6 +51,7 @@ struct MetadataFile {
     bytes: Option<Vec<u8>>,
     stated: SessionMetadata,
     end: Option<ReportedEnd>,
+    job_end: Option<ReportedEnd>,
 }
 
 impl MetadataFile {
@@ -53,13 +61,15 @@ impl MetadataFile {
         let bytes = folder.read_metadata();
         let stated = bytes.as_deref().map(|bytes| folder.format().read_metadata(bytes));
         let end = folder.reported_end(deadline);
-        MetadataFile { bytes, stated: stated.unwrap_or_default(), end }
+        let job_end = folder.job_end();
+        MetadataFile { bytes, stated: stated.unwrap_or_default(), end, job_end }
     }
 }
 
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     let location = folder.location();
-    if location.agent.is_none() && location.shape == Shape::Lines {
+    let is_whole = location.agent.is_none() && location.shape == Shape::Lines;
+    if is_whole && folder.copied_from().is_none() {
         let (file, container) = folder.open_container()?;
         if container != Container::Zstd
             && let Some(ends) = read_ends(&*file, folder.format(), location)?
@@ -108,11 +118,18 @@ fn read_ends(
             index_range(file, format, location, 0, length)?,
             index_range(file, format, location, size - length, length)?,
         );
+        if head.facts.forked_from.is_some() {
+            // The copied part may be long, and the own part begins after it.
+            return Ok(None);
+        }
         let ended = tail.main.ending != Ending::Empty
             && (tail.main.stated.is_some() || !format.states_status());
         // The file beside a directory of records names the model.
         let knows_model = tail.main.model.is_some() || location.container == Container::Folder;
-        if ended && knows_model && head.main.task.is_some() || length >= END_BYTES_MAX {
+        // The first answer shows whether the beginning is copied.
+        let is_begun = head.main.task.is_some()
+            && (head.main.model.is_some() || location.container == Container::Folder);
+        if ended && knows_model && is_begun || length >= END_BYTES_MAX {
             return Ok(ended.then_some(HeadAndTail { head, tail }));
         }
         length *= 4;
@@ -163,15 +180,30 @@ fn build_worker(
         .unwrap_or_default();
     let model = last.model.as_deref().or(first.model.as_deref()).or(stated.model.as_deref());
     worker.model = model.map(SharedStr::from);
+    worker.continues = first_index.facts.forked_from.as_deref().map(SharedStr::from);
     worker.created_at = trace_time(first.first_ms);
     worker.started_at = trace_time(first.first_ms);
     worker.last_message = trace_time(last.last_ms).timestamp();
     (worker.status, worker.status_source) = status(last, stated.status.as_ref());
+    let asking = asking_call(folder.format(), last);
+    if let Some((call, need)) = asking.filter(|_| worker.status == Status::Running) {
+        worker.status = Status::Waiting;
+        worker.waiting = Some(Waiting {
+            since: trace_time(call.at_ms).timestamp(),
+            request: match &call.input {
+                Some(input) => format!("{need}: {}", shorten(input, REQUEST_MAX)),
+                None => need.into(),
+            },
+        });
+    }
     if let Ending::ApiError(text) = &last.ending {
         worker.error = Some(truncate(text.trim().to_owned(), TASK_MAX));
     }
-    if let Some(end) = &metadata.end {
+    let is_open = matches!(worker.status, Status::Running | Status::Waiting);
+    let job_end = metadata.job_end.as_ref().filter(|_| is_open);
+    if let Some(end) = metadata.end.as_ref().or(job_end) {
         end.apply(&mut worker);
+        worker.waiting = None;
     }
     let session = Session {
         location,
@@ -206,11 +238,22 @@ fn status(
     match &conversation.ending {
         Ending::Answered => (Status::Completed, None),
         Ending::ApiError(_) => (Status::Failed, Some("api error".into())),
+        Ending::Continued(id) => (Status::Unknown, Some(format!("continued in {id}").into())),
         Ending::Left => (Status::Abandoned, Some("left by its user".into())),
         Ending::Interrupted => (Status::Unknown, Some("interrupted".into())),
         Ending::AwaitingReply | Ending::CalledTool => (Status::Running, None),
         Ending::Empty => (Status::Created, None),
     }
+}
+
+/// Returns the last call that asks a person and has no result, and what it needs.
+fn asking_call<'a>(
+    format: &dyn TranscriptFormat,
+    conversation: &'a Conversation,
+) -> Option<(&'a CallEntry, &'static str)> {
+    let open =
+        conversation.calls.iter().rev().take(OPEN_MAX).filter(|call| call.verdict().is_none());
+    open.into_iter().find_map(|call| Some((call, format.asks_person_for(&call.tool)?)))
 }
 
 fn trace_time(at: Option<i64>) -> TraceTime {
@@ -332,7 +375,14 @@ fn tool_call(
     tool_call.duration_ms = tool_call.duration_ms.or(took);
     let spilled = folder.spilled_result(index, call, result)?;
     tool_call.bytes = spilled.as_ref().map_or(result.bytes, |(_, meta)| meta.size);
-    if result.truncated || result.spilled && spilled.is_none() {
+    if let Some((file, _)) = spilled.as_ref().filter(|_| tool_call.suspect.is_none())
+        && let Some(command) = call.command().filter(|_| verdict.outcome == Outcome::Ok)
+    {
+        // The transcript holds the beginning of the output only.
+        let end = folder.read_end(file, SPILLED_END).unwrap_or_default();
+        tool_call.suspect = suspect_line(command, &String::from_utf8_lossy(&end));
+    }
+    if result.truncated || result.spilled.is_some() && spilled.is_none() {
         trace.truncated.push(path);
     }
     Ok(tool_call)

@@ -136,7 +136,9 @@ impl Facet {
     /// Returns the values that exist even if no worker has them.
     pub(super) fn preset_values(self) -> &'static [&'static str] {
         match self {
-            Facet::Status => &["created", "running", "completed", "failed", "abandoned", "unknown"],
+            Facet::Status => {
+                &["waiting", "created", "running", "completed", "failed", "abandoned", "unknown"]
+            }
             Facet::Outcome => &["failed", "unknown", "ok"],
             _ => &[],
         }

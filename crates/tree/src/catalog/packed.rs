@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use swarmletfs_base::model::{SharedStr, TraceTime, Worker};
+use swarmletfs_base::model::{SharedStr, TraceTime, Waiting, Worker};
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct PackedFields(Box<[u8]>);
@@ -12,6 +12,9 @@ pub(super) struct PackedFields(Box<[u8]>);
 #[derive(Serialize, Deserialize)]
 struct Fields<'a> {
     job: Option<&'a str>,
+    continues: Option<&'a str>,
+    /// Nanoseconds since 1970, and the request.
+    waiting: Option<(Option<i128>, &'a str)>,
     status_source: Option<&'a str>,
     task: &'a str,
     task_type: Option<&'a str>,
@@ -41,6 +44,10 @@ impl PackedFields {
     pub(super) fn pack(worker: &Worker) -> PackedFields {
         let fields = Fields {
             job: worker.job.as_deref(),
+            continues: worker.continues.as_deref(),
+            waiting: worker.waiting.as_ref().map(|waiting| {
+                (waiting.since.map(Timestamp::as_nanosecond), waiting.request.as_str())
+            }),
             status_source: worker.status_source.as_deref(),
             task: &worker.task,
             task_type: worker.task_type.as_deref(),
@@ -76,6 +83,11 @@ impl PackedFields {
             (word(fields.job), word(fields.status_source), word(fields.task_type));
         (worker.branch, worker.model, worker.cwd) =
             (word(fields.branch), word(fields.model), word(fields.cwd));
+        worker.continues = word(fields.continues);
+        worker.waiting = fields.waiting.map(|(since, request)| Waiting {
+            since: since.and_then(|nanos| Timestamp::from_nanosecond(nanos).ok()),
+            request: request.to_owned(),
+        });
         worker.tags = fields.tags.into_iter().map(SharedStr::from).collect();
         worker.last_message =
             fields.last_message.and_then(|nanos| Timestamp::from_nanosecond(nanos).ok());
@@ -131,6 +143,8 @@ mod tests {
         let bare = || Worker::new(Name::new("w").unwrap(), RelPath::parse("workers/w").unwrap());
         let full = Worker {
             job: Some("7".into()),
+            continues: Some("v".into()),
+            waiting: Some(Waiting { since: Some(Timestamp::MIN), request: "Which?".into() }),
             status_source: Some("success".into()),
             task: "look\nat é".into(),
             task_type: Some("check".into()),

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::Body;
 use super::json::{
     CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile, SwarmHead, SwarmTail,
-    TranscriptStats, WorkerIndexJson,
+    TranscriptStats, WaitingJson, WorkerIndexJson,
 };
 use super::marker::Marker;
 use crate::analysis::checks::CheckKind;
@@ -258,6 +258,11 @@ fn row(
         run_id: worker.run.clone(),
         job_id: worker.job.clone(),
         parent_id: worker.parent.clone(),
+        continues: worker.continues.clone(),
+        waiting: worker.waiting.as_ref().map(|waiting| WaitingJson {
+            since: waiting.since.map(|time| utc(time.into())),
+            request: one_line(&waiting.request, TASK_MAX),
+        }),
         model: worker.model.clone(),
         cwd: worker.cwd.clone(),
         project: worker.project().map(str::to_owned),

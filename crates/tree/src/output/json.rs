@@ -105,6 +105,15 @@ pub struct TranscriptStats {
     pub truncated_outputs: Vec<String>,
 }
 
+/// What a worker needs from a person.
+#[derive(Debug, Serialize)]
+pub struct WaitingJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    #[serde(rename = "for")]
+    pub request: String,
+}
+
 #[derive(Debug, Serialize)]
 pub struct IndexRow {
     /// Name of the worker's directory, with invalid UTF-8 replaced.
@@ -151,6 +160,11 @@ pub struct IndexRow {
     pub job_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<SharedStr>,
+    /// The id of the worker whose history its record begins with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<SharedStr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]

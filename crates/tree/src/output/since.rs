@@ -6,13 +6,15 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::summary::waiting_for;
 use crate::analysis::missing::Missing;
 use crate::catalog::FileStat;
 use crate::query::since::{Changes, MARGIN, ViewSnapshot, WorkerSnapshot, display_name, nanos};
 use crate::route::cursor::{Checkpoint, Cursor};
 use crate::route::shown_path::shown_path;
-use crate::view::View;
+use crate::view::{Member, View};
 use swarmletfs_base::error::Error;
+use swarmletfs_base::model::Status;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
@@ -28,6 +30,8 @@ const PATH_MAX: usize = 120;
 /// Number of workers created at about the cursor's time for which all combinations are tried.
 const DOUBTFUL_MAX: usize = 12;
 const TROUBLES: usize = 3;
+/// Most workers that wait for a person and are listed first.
+const WAITING_LINES: usize = 4;
 
 /// Returns the answer to `cursor`; true if all that it shows is from the snapshot; and the parts
 /// that are missing.
@@ -57,6 +61,7 @@ pub fn answer(
     let mut out = String::new();
     if cursor != Cursor::Now {
         out.push_str(&head(snapshot, &changes));
+        out.push_str(&waiting(&changes));
         out.push_str(&lines);
         out.push_str(&membership.gone);
         if let Some((_, left)) = rest {
@@ -92,6 +97,17 @@ fn head(snapshot: &ViewSnapshot, changes: &Changes<'_>) -> String {
              is the next cursor.\n"
         ),
     }
+}
+
+/// Lists the changed workers that wait for a person, which nothing else helps.
+fn waiting(changes: &Changes<'_>) -> String {
+    let members = changes.changed.iter().map(|(_, worker)| &worker.member);
+    let waiting = members.filter(|member| member.entry.status == Status::Waiting);
+    let line = |member: &Arc<Member>| {
+        let what = waiting_for(&member.entry.worker());
+        format!("waiting for a person: {}: {what}\n", display_name(member))
+    };
+    waiting.take(WAITING_LINES).map(line).collect()
 }
 
 /// Renders the line of one worker, or returns `None` if it was removed. Clears `complete` if the

@@ -16,7 +16,9 @@ use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::view::{Member, RunMembers, View, VisibleWorkers};
 use swarmletfs_base::deadline::Deadline;
-use swarmletfs_base::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
+use swarmletfs_base::model::{
+    Outcome, Record, Status, ToolCall, Trace, Unresolved, Waiting, Worker,
+};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
@@ -42,6 +44,8 @@ const TEXT_MAX: usize = 240;
 const ID_MAX: usize = 120;
 /// Maximum length of a title in a list, in bytes.
 const TITLE_MAX: usize = 60;
+/// Maximum length of the request of a worker that waits for a person, in bytes.
+const WAITING_MAX: usize = 200;
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 160;
 
@@ -161,6 +165,7 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
             }
             _ => "its last call failed".into(),
         },
+        Outcome::Unknown if worker.status == Status::Waiting => "it waits for a person".into(),
         Outcome::Unknown if !worker.status.is_finished() => "not finished".into(),
         Outcome::Unknown if worker.status == Status::Abandoned => {
             "it ended without an answer".into()
@@ -321,6 +326,9 @@ pub fn swarm(
     let calls: usize = digests.map(|digest| digest.calls).sum();
     out.push_str(&format!("outputs  {bytes} B of {}\n", count(calls, "call")));
     out.push_str(&totals(rows));
+    let waiting = rows.iter().filter(|row| row.status() == Status::Waiting);
+    let waiting = waiting.map(|row| (&*row.member, waiting_for(&row.worker())));
+    list(&mut out, "waiting for a person", waiting.collect());
     let failed: Vec<&WorkerRow> =
         rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
@@ -335,8 +343,7 @@ pub fn swarm(
     };
     let doubtful = others().filter_map(|row| Some((&*row.member, doubts(row)?)));
     list(&mut out, "doubts, where the record contradicts a claim", doubtful.collect());
-    let mut unfinished: Vec<&WorkerRow> =
-        others().filter(|row| !row.status().is_finished()).collect();
+    let mut unfinished: Vec<&WorkerRow> = others().filter(|row| is_at_work(row.status())).collect();
     unfinished.sort_by_key(|row| {
         Reverse(row.fingerprint.as_ref().map(|fingerprint| fingerprint.last_write()))
     });
@@ -356,6 +363,20 @@ pub fn swarm(
         "\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n",
     );
     out
+}
+
+/// Returns true if a worker has not finished and needs nobody.
+fn is_at_work(status: Status) -> bool {
+    !status.is_finished() && status != Status::Waiting
+}
+
+/// Says since when a worker waits, and for what.
+pub(super) fn waiting_for(worker: &Worker) -> String {
+    let Some(Waiting { since, request }) = &worker.waiting else {
+        return "its record does not say for what".into();
+    };
+    let since = since.map(|time| format!("since {}, ", utc(time.into()))).unwrap_or_default();
+    format!("{since}{}", one_line(request, WAITING_MAX))
 }
 
 fn worker_counts(rows: &[WorkerRow]) -> String {

@@ -14,7 +14,8 @@ use swarmletfs_base::text::{age, count, utc};
 const REPORT_MAX: usize = 16_000;
 /// Maximum number of failed, and of abandoned, workers named in a line.
 const NAMES_MAX: usize = 10;
-const FINISHED_FIRST: [Status; 6] = [
+const FINISHED_FIRST: [Status; 7] = [
+    Status::Waiting,
     Status::Completed,
     Status::Failed,
     Status::Abandoned,
@@ -30,6 +31,8 @@ pub enum WaitCondition {
     /// All workers have finished, and there is at least one.
     Finished,
     Failed,
+    /// A worker waits for a person.
+    Waiting,
     Any,
 }
 
@@ -44,8 +47,10 @@ impl WaitCondition {
     pub fn is_met(self, snapshot: &ViewSnapshot, given: Option<Cursor>, start: Cursor) -> bool {
         match (self, given) {
             (WaitCondition::Any, _) => snapshot.has_changes(start),
-            (WaitCondition::Failed, Some(cursor)) => self.is_met_by(snapshot.changed(cursor)),
-            (WaitCondition::Failed | WaitCondition::Finished, _) => {
+            (WaitCondition::Failed | WaitCondition::Waiting, Some(cursor)) => {
+                self.is_met_by(snapshot.changed(cursor))
+            }
+            (WaitCondition::Failed | WaitCondition::Waiting | WaitCondition::Finished, _) => {
                 self.is_met_by(snapshot.workers())
             }
         }
@@ -55,6 +60,7 @@ impl WaitCondition {
         match self {
             WaitCondition::Any => true,
             WaitCondition::Failed => workers.any(|member| status(member) == Status::Failed),
+            WaitCondition::Waiting => workers.any(|member| status(member) == Status::Waiting),
             WaitCondition::Finished => {
                 let mut workers = workers.peekable();
                 workers.peek().is_some() && workers.all(|member| status(member).is_finished())
@@ -66,6 +72,7 @@ impl WaitCondition {
         let condition = match self {
             WaitCondition::Finished => "waiting until all workers have finished",
             WaitCondition::Failed => "waiting until a worker fails",
+            WaitCondition::Waiting => "waiting until a worker waits for a person",
             WaitCondition::Any => "waiting until something changes",
         };
         let finished = visible.members.iter().filter(|member| status(member).is_finished()).count();
@@ -88,9 +95,13 @@ pub fn status_line(snapshot: &ViewSnapshot) -> String {
         .map(|(some, status)| format!("{some} {status}"))
         .collect::<Vec<_>>()
         .join(", ");
+    let waiting = names_with_label("Waiting", with_status(Status::Waiting));
     let failed = names_with_label("Failed", with_status(Status::Failed));
     let abandoned = names_with_label("Abandoned", with_status(Status::Abandoned));
-    format!("Of {}: {counts}{failed}{abandoned}\n", count(snapshot.workers().count(), "worker"))
+    format!(
+        "Of {}: {counts}{waiting}{failed}{abandoned}\n",
+        count(snapshot.workers().count(), "worker")
+    )
 }
 
 fn names_with_label<'a>(label: &str, workers: impl Iterator<Item = &'a Arc<Member>>) -> String {

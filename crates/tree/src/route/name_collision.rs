@@ -58,6 +58,7 @@ mod tests {
             ".own",
             "index.json",
             "children",
+            "continues",
             "grep",
             "grep.i@*.md",
         ] {

@@ -15,13 +15,15 @@ const TRANSCRIPT: &[u8] = b"source.jsonl";
 const REQUESTS: &[u8] = b"requests.txt";
 /// Name of the directory in a worker's directory that holds links to its children.
 pub const CHILDREN: &str = "children";
+/// Name of the link to the worker whose history a worker's record begins with.
+pub const CONTINUES: &str = "continues";
 
 /// Returns true if `name` is generated or answered in a worker's directory.
 pub fn is_generated(name: &Name) -> bool {
     Report::from_name(name).is_some()
         || changes_budget(name).is_some()
         || focus::parse_name(name).is_some()
-        || name.as_bytes() == CHILDREN.as_bytes()
+        || [CHILDREN, CONTINUES].iter().any(|link| name.as_bytes() == link.as_bytes())
         || QueryDir::parse(name).is_some()
 }
 

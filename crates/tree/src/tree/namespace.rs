@@ -18,7 +18,7 @@ use crate::render::Renderer;
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
-use crate::route::shown_path::{CHILDREN, is_generated};
+use crate::route::shown_path::{CHILDREN, CONTINUES, is_generated};
 use crate::route::{CHANGES, Document, Group, Report, Scope};
 use crate::view::{Member, View};
 use swarmletfs_base::deadline::Deadline;
@@ -125,6 +125,10 @@ impl Namespace {
                 if exists { Ok(Node::RunWorker(run.clone(), worker)) } else { Err(Error::NotFound) }
             }
             Node::Worker(worker) if text == CHILDREN => Ok(Node::Children(worker.clone())),
+            Node::Worker(worker) if text == CONTINUES => {
+                let original = self.view().visible().original(worker).ok_or(Error::NotFound)?;
+                Ok(Node::Original(worker.clone(), original))
+            }
             Node::Children(worker) => {
                 let child = stored_name(name, is_index).ok_or(Error::NotFound)?;
                 let exists = self.view().visible().is_child(worker, &child);
@@ -153,6 +157,7 @@ impl Namespace {
             Node::Latest
             | Node::RunWorker(..)
             | Node::Child(..)
+            | Node::Original(..)
             | Node::StoreIndex
             | Node::Document(_)
             | Node::WorkersIndex => Err(Error::NotADirectory),
@@ -183,9 +188,11 @@ impl Namespace {
                     newest.ok_or(Error::NotFound)?,
                 )
             }
-            Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
+            Node::Latest | Node::RunWorker(..) | Node::Child(..) | Node::Original(..) => {
                 let newest = match node {
-                    Node::RunWorker(_, worker) | Node::Child(_, worker) => {
+                    Node::RunWorker(_, worker)
+                    | Node::Child(_, worker)
+                    | Node::Original(_, worker) => {
                         view.fingerprint_without_acls(&*view.worker(worker)?, false)?.newest_mtime
                     }
                     _ => view.newest(&view.visible())?,
@@ -245,12 +252,16 @@ impl Namespace {
         let of_workers =
             |has_file: bool| always(listing_key(&(view.visible().arrangement, has_file)));
         match node {
-            // A worker's directory also lists `children/` if the worker has any.
+            // A worker's directory also lists links to other workers.
             Node::Worker(worker) => {
-                let has_children = !view.visible().children(worker).is_empty();
-                self.stored_listing_key(worker, &RelPath::root(), has_children)
+                let visible = view.visible();
+                let has_children = !visible.children(worker).is_empty();
+                let has_original = visible.original(worker).is_some();
+                self.stored_listing_key(worker, &RelPath::root(), (has_children, has_original))
             }
-            Node::WorkerPath { worker, path } => self.stored_listing_key(worker, path, false),
+            Node::WorkerPath { worker, path } => {
+                self.stored_listing_key(worker, path, (false, false))
+            }
             Node::Workers => of_workers(!matches!(view.index_file(), Ok(None))),
             Node::Runs | Node::Run(_) | Node::RunWorkers(_) | Node::Children(_) => {
                 of_workers(false)
@@ -267,13 +278,13 @@ impl Namespace {
         &self,
         worker: &Name,
         path: &RelPath,
-        has_children: bool,
+        links: (bool, bool),
     ) -> Result<Option<CurrentKey>> {
         let view = self.view();
         let member = view.worker(worker)?;
         let meta = view.stat_without_acl(&member, path)?;
         let is_certain = view.is_listing_cacheable(&member) && meta.ctime.is_past_tick();
-        let state = (meta.identity, meta.mtime, meta.ctime, has_children);
+        let state = (meta.identity, meta.mtime, meta.ctime, links);
         Ok(is_certain.then(|| (listing_key(&state), view.listing_ttl(&member))))
     }
 
@@ -364,6 +375,10 @@ impl Namespace {
                         NodeKind::Folder,
                     ));
                 }
+                if let Some(original) = view.visible().original(worker) {
+                    let link = Node::Original(worker.clone(), original);
+                    listed.push((Name::new(CONTINUES)?, link, NodeKind::Link));
+                }
                 listed
             }
             Node::Children(worker) => {
@@ -390,6 +405,7 @@ impl Namespace {
             Node::Latest
             | Node::RunWorker(..)
             | Node::Child(..)
+            | Node::Original(..)
             | Node::StoreIndex
             | Node::Document(_)
             | Node::WorkersIndex => return Err(Error::NotADirectory),
@@ -413,6 +429,9 @@ impl Namespace {
             Node::Facet(path) => facet_link_target(path),
             Node::Child(_, child) => {
                 Ok([b"../../", shown_name(child, is_index).as_bytes()].concat())
+            }
+            Node::Original(_, original) => {
+                Ok([b"../", shown_name(original, is_index).as_bytes()].concat())
             }
             Node::RunWorker(_, worker) => {
                 Ok([b"../../../workers/", shown_name(worker, is_index).as_bytes()].concat())

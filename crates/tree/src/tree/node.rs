@@ -23,6 +23,8 @@ pub(super) enum Node {
     /// `workers/<worker>/children/`, if the worker has any.
     Children(Name),
     Child(Name, Name),
+    /// `workers/<worker>/continues`: a link to the worker whose history this one begins with.
+    Original(Name, Name),
     /// A file or directory in a worker's directory.
     WorkerPath {
         worker: Name,
@@ -150,6 +152,7 @@ impl Node {
             | Node::Worker(_)
             | Node::Children(_)
             | Node::Child(..)
+            | Node::Original(..)
             | Node::Since
             | Node::Facet(_)
             | Node::QueryDir(..) => ContentKind::Folder,

@@ -69,7 +69,8 @@ impl Tree {
             Ok(
                 Node::QueryDir(Scope::Worker(worker), _)
                 | Node::RunWorker(_, worker)
-                | Node::Child(_, worker),
+                | Node::Child(_, worker)
+                | Node::Original(_, worker),
             ) => self.class_by_fingerprint(&worker),
             Ok(Node::Facet(FacetPath::Selection(selection)))
                 if self.namespace.analyzer().is_cheap(&selection) =>

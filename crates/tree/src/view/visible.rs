@@ -108,6 +108,17 @@ impl VisibleWorkers {
         self.runs.get(run).is_some_and(|run| self.is_among(&run.members, name))
     }
 
+    /// Returns the worker whose history the record of `worker` begins with, if it is in the view
+    /// and lies in the same store.
+    pub fn original(&self, worker: &Name) -> Option<Name> {
+        let member = self.get(worker)?;
+        let id = member.entry.worker().continues?;
+        let original = self.get(&Name::new(&*id).ok()?)?;
+        let is_other = original.name != *worker;
+        (is_other && original.entry.source() == member.entry.source())
+            .then(|| original.name.clone())
+    }
+
     pub fn is_child(&self, parent: &Name, name: &Name) -> bool {
         self.is_among(self.children(parent), name)
     }

@@ -66,6 +66,7 @@ impl Column {
 /// workers.
 pub(super) fn table(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
     let mut newest = newest_first(rows.iter());
+    newest.sort_by_key(|(_, row)| row.status() != Status::Waiting);
     newest.truncate(ROWS_MAX);
     let mut columns = columns(visible, &newest);
     columns.retain(|column| !column.is_empty());

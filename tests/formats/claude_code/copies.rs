@@ -1,0 +1,234 @@
+//! Tests of sessions and subagents whose records begin with those of another session.
+
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
+
+use super::*;
+use crate::support::Seen;
+
+/// The ways in which a session is copied, with the marks that the program leaves on the lines.
+const WAYS: [(&str, fn(&mut Value)); 3] = [
+    ("/bg", |line| {
+        line["sessionKind"] = json!("bg");
+        mark_answer(line);
+    }),
+    ("/branch", |line| {
+        line["forkedFrom"] = json!({"sessionId": "s", "messageUuid": line["uuid"]});
+        mark_answer(line);
+    }),
+    ("--fork-session", mark_answer),
+];
+
+/// Names the original in a line of the assistant.
+fn mark_answer(line: &mut Value) {
+    if line["type"] == "assistant" {
+        line["requestSessionId"] = json!("s");
+    }
+}
+
+/// Returns a session that failed a test, edited a file, and answered.
+fn original() -> Transcript {
+    let mut transcript = Transcript::new("s");
+    transcript.user("Fix the flaky test.");
+    transcript.call("t1", "Bash", json!({"command": "npm test"}));
+    transcript.result("t1", json!({"content": "Exit code 1\n1 failed", "is_error": true}));
+    transcript.call(
+        "t2",
+        "Edit",
+        json!({"file_path": "/home/dev/app/a.js", "old_string": "a", "new_string": "b"}),
+    );
+    transcript.result("t2", json!({"content": "The file /home/dev/app/a.js has been updated."}));
+    transcript.says("Edited.");
+    transcript
+}
+
+fn seen(transcripts: &[(&str, &Transcript)]) -> Checked {
+    let store = store();
+    for (session, transcript) in transcripts {
+        store.write(&place(session), transcript.bytes());
+    }
+    Checked::of(&tree(&store))
+}
+
+/// Returns the sums of the swarm: calls, failed calls, tokens and changed files.
+fn sums(checked: &Checked) -> [u64; 5] {
+    let mut sums = [0; 5];
+    for row in checked.workers().iter().map(|id| checked.index(id)) {
+        let (calls, tokens) = (&row["calls"], &row["tokens"]);
+        let values = [&calls["total"], &calls["failed"], &tokens["input"], &tokens["output"]];
+        let files = json!(row["files_edited"].as_array().map_or(0, Vec::len));
+        for (sum, value) in sums.iter_mut().zip(values.into_iter().chain([&files])) {
+            *sum += value.as_u64().unwrap_or_default();
+        }
+    }
+    sums
+}
+
+#[test]
+fn copy_of_a_session_shows_its_own_part_only() {
+    let original = original();
+    for (way, mark) in WAYS {
+        let mut copy = original.copied("f", mark);
+        copy.user("Go on.").bash("t3", "npm test", "3 passed").says("Done.");
+        let checked = seen(&[("s", &original), ("f", &copy)]);
+        let (own, source) = (checked.index("f"), checked.index("s"));
+        assert_eq!(own["continues"], "s", "{way}");
+        assert_eq!(own["calls"]["total"], 1, "{way}");
+        assert_eq!(own["outcome"], "ok", "{way}");
+        assert_eq!(own["tokens"]["output"], 12, "{way}");
+        assert_eq!(own["title"], "Go on.", "{way}");
+        assert_eq!(own["started_at"], "2026-02-01T10:00:06Z", "{way}");
+        assert!(own["files_edited"].is_null(), "{way}");
+        assert!(checked.text("f", "requests.txt").ends_with("[1 request]\n"), "{way}");
+        assert!(!checked.text("f", "source.jsonl").contains("flaky"), "{way}");
+        assert_eq!(own["source"]["results_without_calls"], 0, "{way}");
+        let summary = std::str::from_utf8(checked.0[&b"summary"[..]].bytes()).unwrap();
+        assert!(!summary.contains("edited by two"), "{way}: {summary}");
+        let link = &checked.0[&b"workers/f/continues"[..]];
+        assert_eq!(*link, Seen::Link(b"../s".to_vec()), "{way}");
+        assert!(source["continues"].is_null() && !checked.has("s", "continues"), "{way}");
+        assert_eq!(source["calls"]["total"], 2, "{way}");
+    }
+}
+
+/// Copies add nothing to any sum, however much of a session was copied and whatever it held.
+#[test]
+fn copies_without_an_own_part_add_nothing() {
+    let original = original();
+    let bytes = original.bytes();
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    let whole = sums(&seen(&[("s", &original)]));
+    for (way, mark) in WAYS {
+        for count in 2..=lines.len() {
+            let mut part = Transcript::new("s");
+            part.raw(lines[..count].concat());
+            let copy = part.copied("f", mark);
+            let checked = seen(&[("s", &original), ("f", &copy)]);
+            assert_eq!(sums(&checked), whole, "{way}, {count} lines");
+            assert_eq!(checked.index("f")["title"], "Fix the flaky test.", "{way}, {count} lines");
+            assert_eq!(checked.index("f")["continues"], "s", "{way}, {count} lines");
+        }
+    }
+}
+
+#[test]
+fn copy_without_its_original_has_no_link() {
+    let mut copy = original().copied("f", mark_answer);
+    copy.user("Go on.").says("Done.");
+    let checked = seen(&[("f", &copy)]);
+    assert_eq!(checked.index("f")["continues"], "s");
+    assert!(!checked.has("f", "continues"));
+}
+
+/// A record of the own session is no copy, and a claim to continue oneself is none.
+#[test]
+fn session_that_names_itself_is_no_copy() {
+    let own = original().copied("s", mark_answer);
+    let checked = seen(&[("s", &own)]);
+    assert!(checked.index("s")["continues"].is_null());
+    assert_eq!(checked.index("s")["calls"]["total"], 2);
+}
+
+#[test]
+fn sessions_that_continue_each_other_are_read() {
+    let original = original();
+    let mut first = original.copied("f", mark_answer);
+    first.user("Go on.").says("Done.");
+    let mut second = original.copied("s", |line| {
+        if line["type"] == "assistant" {
+            line["requestSessionId"] = json!("f");
+        }
+    });
+    second.user("Stop.").says("Stopped.");
+    let checked = seen(&[("s", &second), ("f", &first)]);
+    assert_eq!(checked.index("s")["continues"], "f");
+    assert_eq!(checked.index("f")["continues"], "s");
+    assert_eq!(checked.index("s")["title"], "Stop.");
+}
+
+/// An original that only the view of another owner shows is not linked.
+#[test]
+fn link_leads_to_no_worker_outside_the_view() {
+    let mut copy = original().copied("f", mark_answer);
+    copy.user("Go on.").says("Done.");
+    let store = store();
+    store.write(&place("s"), original().bytes());
+    store.write(&place("f"), copy.bytes());
+    let filter = Filter { run: Some("f".into()), ..Filter::default() };
+    let source = Source::from_store(store, None).with_format(Box::new(ClaudeCode::transcripts()));
+    let view = View::new(vec![source], Freshness::default(), filter).unwrap();
+    let checked = Checked::of(&Tree::new(view, Settings::default()));
+    assert_eq!(checked.workers(), ["f"]);
+    assert!(!checked.has("f", "continues"));
+}
+
+#[test]
+fn session_that_goes_on_elsewhere_is_not_running() {
+    let mut transcript = original();
+    transcript.user("Once more.").call("t3", "Bash", json!({"command": "npm test"}));
+    transcript.line(json!({"type": "continued-in", "continuedInSessionId": "f", "uuid": null}));
+    let index = seen(&[("s", &transcript)]).index("s");
+    assert_eq!(
+        (&index["status"], &index["status_source"]),
+        (&json!("unknown"), &json!("continued in f"))
+    );
+    let mut answered = original();
+    answered.line(json!({"type": "continued-in", "continuedInSessionId": "f", "uuid": null}));
+    assert_eq!(seen(&[("s", &answered)]).index("s")["status"], "completed");
+}
+
+/// Writes a session with a subagent that is a fork, and returns what is seen of the fork.
+fn fork(records: &Transcript) -> Checked {
+    let mut session = original();
+    session.call("t9", "Agent", json!({"subagent_type": "fork", "prompt": "Check the config."}));
+    let store = store();
+    store.write(&place("s"), session.bytes());
+    let file = |name: &str| path(format!("{PROJECT}/s/subagents/{name}"));
+    store.write(&file("agent-a.jsonl"), records.bytes());
+    let metadata = json!({"agentType": "fork", "description": "check", "isFork": true});
+    store.write(&file("agent-a.meta.json"), metadata.to_string());
+    Checked::of(&tree(&store))
+}
+
+/// Older versions repeat all records of the session.
+#[test]
+fn fork_that_repeats_the_records_of_its_session_shows_its_own() {
+    let mut records = original().copied("s", |line| {
+        line["agentId"] = json!("a");
+        line["isSidechain"] = json!(true);
+    });
+    let mut own = Transcript::of_agent("s", "a");
+    own.user("Check the config.").bash("a1", "cat config.json", "{}").says("Fine.");
+    records.raw(own.bytes());
+    let checked = fork(&records);
+    let index = checked.index("a");
+    assert_eq!((&index["continues"], &index["parent_id"]), (&json!("s"), &json!("s")));
+    assert_eq!((&index["calls"]["total"], &index["outcome"]), (&json!(1), &json!("ok")));
+    assert_eq!(
+        (&index["task"], &index["tokens"]["output"]),
+        (&json!("Check the config."), &json!(12))
+    );
+}
+
+/// Newer ones repeat the call that started the fork, and its result.
+#[test]
+fn fork_that_repeats_its_call_does_not_count_it() {
+    let mut records = Transcript::of_agent("s", "a");
+    records.line(json!({"type": "fork-context-ref", "parentSessionId": "s", "uuid": null}));
+    records.call("t9", "Agent", json!({"subagent_type": "fork", "prompt": "Check the config."}));
+    records.user(json!([
+        {"type": "tool_result", "tool_use_id": "t9", "content": "Fork started — that fork is you."},
+        {"type": "text", "text": "<fork-boilerplate>\nYou are a fork.\n</fork-boilerplate>\n\nYour directive: Check the config."},
+    ]));
+    records.bash("a1", "cat config.json", "{}").says("Fine.");
+    let checked = fork(&records);
+    let index = checked.index("a");
+    assert_eq!(index["continues"], "s");
+    assert_eq!((&index["calls"]["total"], &index["outcome"]), (&json!(1), &json!("ok")));
+    assert_eq!(
+        (&index["task"], &index["tokens"]["output"]),
+        (&json!("Check the config."), &json!(12))
+    );
+    assert_eq!(index["source"]["results_without_calls"], 0);
+}
