@@ -9,7 +9,8 @@ use std::process::Command;
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 31] = [
+const LAYERS: [&str; 32] = [
+    "split",
     "unicode",
     "name",
     "error",

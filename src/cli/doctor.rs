@@ -24,9 +24,9 @@ use clap::Args;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Scope, ScopedJoinHandle};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 pub(super) use stores::answer as answer_stores;
@@ -120,7 +120,7 @@ struct DoctorReport {
 ///
 /// # Errors
 ///
-/// Fails if an inspection panicked.
+/// Fails if the system refuses a thread, or if an inspection panicked.
 pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let progress = ProgressLine::without_counts("inspecting", QuietArg::default());
     let report = inspect(arguments);
@@ -140,11 +140,11 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
     // Read before the trial mount appears in it.
     let table = MountTable::read();
     let (kernel, fuse, run, stores, mounts) = thread::scope(|scope| {
-        let kernel = scope.spawn(kernel::inspect);
-        let fuse = scope.spawn(fuse::inspect);
-        let run = scope.spawn(walls::inspect);
-        let stores = scope.spawn(|| stores::inspect_in_subprocess(arguments));
-        let mounts = scope.spawn(|| mounts::inspect(table));
+        let kernel = start(scope, kernel::inspect)?;
+        let fuse = start(scope, fuse::inspect)?;
+        let run = start(scope, walls::inspect)?;
+        let stores = start(scope, || stores::inspect_in_subprocess(arguments))?;
+        let mounts = start(scope, || mounts::inspect(table))?;
         anyhow::Ok((joined(kernel)?, joined(fuse)?, joined(run)?, joined(stores)?, joined(mounts)?))
     })?;
     let (kernel, of_kernel) = kernel;
@@ -169,6 +169,13 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
         limits,
         mounts,
     })
+}
+
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    inspect: impl FnOnce() -> T + Send + 'scope,
+) -> anyhow::Result<ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new().spawn_scoped(scope, inspect).context("cannot start a thread")
 }
 
 fn joined<T>(inspection: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {

@@ -5,7 +5,7 @@
 //! shorter than its copy is not copied, and if a file was rewritten, its former copy gets another
 //! name.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -300,19 +300,16 @@ fn former_name(to: &Dir, name: &Name) -> PathResult<Option<Name>> {
 
 /// Returns true if `source` begins with all bytes of `copy`.
 fn begins_with(source: &mut impl Read, mut copy: impl Read) -> PathResult<bool> {
-    let (mut expected, mut found) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let (mut expected, mut found) = (vec![0; CHUNK], Vec::with_capacity(CHUNK));
     loop {
         let size = copy.read(&mut expected).map_err(swarmletfs_record::write::from_io)?;
         if size == 0 {
             return Ok(true);
         }
-        let (found, _) = found.split_at_mut(size);
-        match source.read_exact(found) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            Err(error) => return Err(swarmletfs_record::write::from_io(error)),
-        }
-        if *found != *expected.split_at(size).0 {
+        found.clear();
+        let part = source.by_ref().take(size as u64).read_to_end(&mut found);
+        part.map_err(swarmletfs_record::write::from_io)?;
+        if expected.get(..size) != Some(found.as_slice()) {
             return Ok(false);
         }
     }

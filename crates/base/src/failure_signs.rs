@@ -158,9 +158,9 @@ fn may_be_frame(text: &str) -> bool {
 /// day also has a colon before a digit, but no full stop.
 fn may_be_location(text: &[u8]) -> bool {
     memchr::memchr2_iter(b':', b'(', text).any(|at| {
-        let (before, after) = text.split_at(at);
-        after.get(1).is_some_and(u8::is_ascii_digit)
-            && before.iter().rev().take(EXTENSION_MAX + 1).any(|byte| *byte == b'.')
+        let before = text.get(at.saturating_sub(EXTENSION_MAX + 1)..at);
+        text.get(at + 1).is_some_and(u8::is_ascii_digit)
+            && before.is_some_and(|before| before.contains(&b'.'))
     })
 }
 

@@ -3,6 +3,7 @@
 //! Lowest layer first:
 //!
 //! ```text
+//! split            splits slices and texts without a panic
 //! unicode          invisible characters and characters that look alike
 //! name, error      raw bytes become Name and RelPath once, on entry; the errno table
 //! digest           truncated hashes that identify contents and states
@@ -49,6 +50,7 @@ pub mod path_bytes;
 #[path = "../../../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod scale;
+pub mod split;
 pub mod store;
 pub mod text;
 pub mod unicode;

@@ -147,10 +147,8 @@ impl RelPath {
 
     /// Returns the parent directory; the root's parent is the root.
     pub fn parent(&self) -> RelPath {
-        match memchr::memrchr(b'/', &self.0) {
-            Some(end) => RelPath(self.0.split_at(end).0.into()),
-            None => RelPath::root(),
-        }
+        let parent = memchr::memrchr(b'/', &self.0).and_then(|end| self.0.get(..end));
+        parent.map_or_else(RelPath::root, |parent| RelPath(parent.into()))
     }
 
     pub fn depth(&self) -> usize {

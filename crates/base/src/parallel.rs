@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
+use crate::split::Split;
 
 /// Time to work serially before starting threads: a map over cached data ends sooner.
 const SERIAL_TIME: Duration = Duration::from_millis(1);
@@ -83,7 +84,7 @@ fn parallel_map_on<T: Sync, R: Send>(
     while let Some(item) = items.get(results.len()).filter(|_| started.elapsed() < serial_time) {
         results.push(map(item));
     }
-    let (_, rest) = items.split_at(results.len());
+    let (_, rest) = items.split_at_known(results.len());
     let extra_threads = if rest.is_empty() { 0 } else { threads - 1 };
     let next = AtomicUsize::new(0);
     let map_claimed = || -> Vec<(usize, R)> {

@@ -36,6 +36,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::EntryKind;
 use crate::name::{Name, RelPath};
+use crate::split::Split;
 
 /// Prefix of the names of temporary entries: of a write in progress, or left behind by a crash. No
 /// listing includes such an entry.
@@ -339,7 +340,7 @@ pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>>
             .try_reserve_exact(capacity - before)
             .map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
         buffer.resize(size, 0);
-        let (_, rest) = buffer.split_at_mut(before);
+        let rest = buffer.get_mut(before..).ok_or(Error::Io(rustix::io::Errno::INVAL))?;
         let filled = before + read_into(file, offset.saturating_add(before as u64), rest)?;
         buffer.truncate(filled);
         if filled < size || size == limit {
@@ -390,10 +391,8 @@ fn read_until(
 /// Fills `buffer` with `bytes` from `offset` on, up to their end. Returns the copied length.
 pub fn copy_from(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-    let (_, rest) = bytes.split_at(offset.min(bytes.len()));
-    let length = rest.len().min(buffer.len());
-    buffer.split_at_mut(length).0.copy_from_slice(rest.split_at(length).0);
-    length
+    let (_, mut rest) = bytes.split_at_most(offset);
+    rest.read(buffer).unwrap_or_default()
 }
 
 pub struct Stream<'a> {

@@ -343,6 +343,7 @@ fn next_task<K>(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use std::sync::Barrier;
 

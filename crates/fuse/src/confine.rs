@@ -48,6 +48,7 @@ fn restrict(roots: &[BorrowedFd<'_>]) -> Result<RulesetStatus, RulesetError> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use std::fs;
     use std::io::ErrorKind;

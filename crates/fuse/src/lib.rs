@@ -265,9 +265,7 @@ fn list(
     let (dots_before, position) = split_offset(offset);
     let (listing, before) = tree.entries(ino, position)?;
     let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name), None));
-    // Sliced, since a long listing is read by many requests.
-    let (_, items) = listing.items.split_at(before.min(listing.items.len()));
-    let items = (before..).zip(items).map(|(at, item)| {
+    let items = (before..).zip(listing.items.iter().skip(before)).map(|(at, item)| {
         (item.ino, file_type(item.kind), item.name.as_os_str(), Some((at, item)))
     });
     let last = (DOTS + listing.items.len()) as u64;

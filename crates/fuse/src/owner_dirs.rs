@@ -22,6 +22,7 @@ use fuser::{
 
 use super::empty_attr;
 use swarmletfs_base::name::Name;
+use swarmletfs_base::split::Split;
 use swarmletfs_tree::tree::{FileOwner, Ino, InoRange, ROOT};
 
 /// Time for which the kernel may cache names and attributes. They never change.
@@ -135,9 +136,8 @@ impl OwnerDirs {
 
     pub(super) fn read(&self, offset: u64, size: usize, reply: ReplyData) {
         let text = README_TEXT.as_bytes();
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
-        let (_, rest) = text.split_at(start);
-        reply.data(rest.split_at(size.min(rest.len())).0);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        reply.data(text.split_at_most(start).1.split_at_most(size).0);
     }
 
     pub(super) fn read_dir(&self, ino: Ino, offset: u64, mut reply: ReplyDirectory) {

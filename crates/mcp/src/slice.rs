@@ -224,8 +224,8 @@ pub(super) fn joined_note(notes: &[String]) -> Option<String> {
 
 /// Returns the length of `bytes` without an incomplete UTF-8 character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
-    let start = bytes.len().saturating_sub(4);
-    let (_, tail) = bytes.split_at(start);
+    let tail = bytes.last_chunk::<4>().map_or(bytes, |tail| tail.as_slice());
+    let start = bytes.len() - tail.len();
     match std::str::from_utf8(tail) {
         Err(error) if error.error_len().is_none() => start + error.valid_up_to(),
         // The tail may begin inside a character.

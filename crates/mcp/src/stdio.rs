@@ -159,8 +159,8 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
                 return if self.line.is_empty() { None } else { Some(self.take_frame()) };
             }
             let end = memchr::memchr(b'\n', read);
-            let (part, used) = match end {
-                Some(at) => (read.split_at(at).0, at + 1),
+            let (part, used) = match end.and_then(|end| read.get(..end)) {
+                Some(part) => (part, part.len() + 1),
                 None => (read, read.len()),
             };
             if !self.is_skipped {

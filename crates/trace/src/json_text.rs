@@ -154,7 +154,7 @@ impl<'a> JsonTextReader<'a> {
         self.is_end = chunk.len() < CHUNK;
         self.buffer.extend_from_slice(&chunk);
         let valid = replace_invalid_utf8(&mut self.buffer, self.is_end);
-        let (valid, _) = self.buffer.split_at_mut(valid);
+        let valid = self.buffer.get_mut(..valid).ok_or(Error::Io(rustix::io::Errno::INVAL))?;
         self.ready = 0..self.tokens.replace(valid, self.is_end);
         Ok(())
     }
@@ -165,10 +165,8 @@ impl Read for JsonTextReader<'_> {
         while self.ready.is_empty() && !self.is_end {
             self.fill().map_err(io::Error::other)?;
         }
-        let ready = self.buffer.get(self.ready.clone()).unwrap_or_default();
-        let len = ready.len().min(out.len());
-        let (out, (ready, _)) = (out.split_at_mut(len).0, ready.split_at(len));
-        out.copy_from_slice(ready);
+        let mut ready = self.buffer.get(self.ready.clone()).unwrap_or_default();
+        let len = ready.read(out)?;
         self.ready.start += len;
         Ok(len)
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::PartialRead;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, capacity_for, read_range};
 
 /// Size of one read, in bytes.
@@ -92,7 +93,7 @@ pub(super) fn for_each_from(
         let mut rest = chunk.as_slice();
         while !rest.is_empty() {
             let (part, after) =
-                rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
+                rest.split_at_known(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
             rest = after;
             offset += part.len() as u64;
             too_long |= line.len() + part.len() > LINE_MAX;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use swarmletfs_base::model::TraceTime;
+use swarmletfs_base::split::Split;
 
 /// Maximum length of an ID or other short value, in bytes.
 const WORD_MAX: usize = 1_500;
@@ -34,8 +35,7 @@ pub(super) fn shorten(text: &str, max: usize) -> String {
         return text.to_owned();
     }
     let hash = blake3::hash(text.as_bytes()).to_hex();
-    let end = text.floor_char_boundary(max.saturating_sub(hash.len()));
-    text.split_at(end).0.to_owned() + &hash
+    text.split_at_most(max.saturating_sub(hash.len())).0.to_owned() + &hash
 }
 
 /// Returns true if `text` could be the result of shortening to `max` bytes.

@@ -72,6 +72,7 @@ use read_ahead::ReadAhead;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::File;
 
 /// Time for which the kernel may cache a name or attributes of a worker's file or of a directory.
@@ -463,9 +464,8 @@ impl Tree {
         let handle = self.handles.lock().get(fh)?;
         match handle {
             Handle::Bytes(bytes) => {
-                let (_, rest) =
-                    bytes.split_at(usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len()));
-                Ok(reply(rest.split_at(size.min(rest.len())).0))
+                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                Ok(reply(bytes.split_at_most(offset).1.split_at_most(size).0))
             }
             Handle::File(_, file) => {
                 Ok(reply(&swarmletfs_base::store::read_range(&*file, offset, size)?))

@@ -51,19 +51,16 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
         let probes: Vec<_> = table
             .ours()
             .map(|mount| {
-                (
-                    mount,
-                    is_seen(mount, &table)
-                        .then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))),
-                )
+                let inspect = || probe::first_entry(&mount.point).map(drop);
+                let start = || thread::Builder::new().spawn_scoped(scope, inspect);
+                (mount, is_seen(mount, &table).then(start))
             })
             .collect();
         let finished = probes.into_iter().map(|(mount, probe)| {
-            match probe.map(thread::ScopedJoinHandle::join) {
-                Some(Ok(result)) => (mount, result),
-                Some(Err(_)) => (mount, Err(io::Error::other("the inspection panicked"))),
-                None => (mount, Ok(())),
-            }
+            let result = probe.map_or(Ok(()), |thread| {
+                thread?.join().unwrap_or_else(|_| Err(io::Error::other("the inspection panicked")))
+            });
+            (mount, result)
         });
         finished.collect()
     });

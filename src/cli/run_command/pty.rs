@@ -107,7 +107,7 @@ impl TerminalInput {
             Err(Errno::AGAIN | Errno::INTR) => return,
             Err(_) => 0,
         };
-        let (bytes, _) = buffer.split_at(count);
+        let Some(bytes) = buffer.get(..count) else { return };
         let stops = self.has_stop_key(bytes, command);
         if let Some(last) = bytes.last() {
             self.ends_line = *last == b'\n';

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Sink;
+use swarmletfs_base::split::Split;
 
 /// Maximum size of the tail that is kept in memory, in bytes.
 const TAIL_MAX: u64 = 16 << 20;
@@ -60,10 +61,10 @@ impl<'a> Recording<'a> {
             return;
         };
         let room = usize::try_from(limits.head - self.head).unwrap_or(usize::MAX);
-        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        let (head, rest) = bytes.split_at_most(room);
         self.pass_on(head);
         self.head += head.len() as u64;
-        let (_, rest) = rest.split_at(rest.len().saturating_sub(limits.tail));
+        let (_, rest) = rest.split_at_known(rest.len().saturating_sub(limits.tail));
         let excess = (self.tail.len() + rest.len()).saturating_sub(limits.tail);
         self.tail.drain(..excess);
         self.tail.extend(rest);

@@ -22,6 +22,7 @@ use super::spawn::{ChildStreams, spawn};
 use super::standard_stream::StandardStream;
 use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, StreamMode, TIMED_OUT};
 use crate::cli::terminal::escape_controls;
+use swarmletfs_base::split::Split;
 
 const BUFFER_SIZE: usize = 256 << 10;
 
@@ -425,7 +426,7 @@ impl CommandSession<'_> {
             | ReadProgress::MustReadOn(count) => count,
             ReadProgress::End => 0,
         };
-        let (bytes, _) = buffer.split_at(count);
+        let (bytes, _) = buffer.split_at_known(count);
         if count > 0 {
             self.sources.iter_mut().flatten().for_each(OutputSource::interrupt);
             self.recording.write(bytes);

@@ -191,7 +191,7 @@ impl OutputSource {
         let mut has_short_page = false;
         let mut filled = 0;
         while filled < limit {
-            let (_, rest) = buffer.split_at_mut(filled);
+            let Some(rest) = buffer.get_mut(filled..) else { break };
             // A packet that does not fit would be cut.
             if rest.len() < page_size() {
                 break;

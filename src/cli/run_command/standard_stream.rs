@@ -102,7 +102,7 @@ impl StandardStream {
         while !rest.is_empty() {
             match self.write_once(rest) {
                 Ok(0) | Err(Errno::AGAIN) => break,
-                Ok(count) => (_, rest) = rest.split_at(count),
+                Ok(count) => rest = rest.get(count..).ok_or(Errno::INVAL)?,
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
                     if matches!(self.method, Method::NoWait) =>
                 {
@@ -132,7 +132,7 @@ impl StandardStream {
                 if !is_ready(self.fd, PollFlags::OUT)? {
                     return Err(Errno::AGAIN);
                 }
-                let (chunk, _) = bytes.split_at(bytes.len().min(POLLED_CHUNK));
+                let chunk = bytes.get(..POLLED_CHUNK).unwrap_or(bytes);
                 retry_on_intr(|| rustix::io::write(self.fd, chunk))
             }
         }

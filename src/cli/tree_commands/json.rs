@@ -114,16 +114,13 @@ impl Formatter for LinePerElement {
         out: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, bad)) = rest.char_indices().find(|(_, c)| is_unprintable(*c)) {
-            out.write_all(rest.split_at(at).0.as_bytes())?;
-            let mut units = [0; 2];
-            for unit in bad.encode_utf16(&mut units) {
+        for part in fragment.split_inclusive(is_unprintable) {
+            out.write_all(part.trim_end_matches(is_unprintable).as_bytes())?;
+            for unit in part.matches(is_unprintable).flat_map(str::encode_utf16) {
                 write!(out, "\\u{unit:04x}")?;
             }
-            (_, rest) = rest.split_at(at + bad.len_utf8());
         }
-        out.write_all(rest.as_bytes())
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! A line gets colors only if it is the next one that the answer shows of a file. All others are
 //! the program's own. The text equals the answer, which has no control characters.
 
-use regex::{Regex, RegexBuilder};
+use regex::{Captures, Regex, RegexBuilder};
 
 use crate::cli::colors::{FAILED, MATCH, NUMBER, PATH, SEPARATOR, painted};
 use crate::model::Outcome;
@@ -49,15 +49,11 @@ fn grep_line(path: &str, line: &ShownLine, regex: Option<&Regex>) -> Option<(Str
 }
 
 fn with_matches(regex: &Regex, text: &str) -> String {
-    let (mut out, mut rest, mut start) = (String::with_capacity(text.len()), text, 0);
-    for found in regex.find_iter(text).filter(|found| !found.is_empty()) {
-        let (before, after) = rest.split_at(found.start() - start);
-        out += before;
-        out += &painted(MATCH, found.as_str());
-        (_, rest) = after.split_at(found.len());
-        start = found.end();
-    }
-    out + rest
+    let paint = |found: &Captures<'_>| match found.get_match().as_str() {
+        "" => String::new(),
+        text => painted(MATCH, text),
+    };
+    regex.replace_all(text, paint).into_owned()
 }
 
 /// Returns the page of a search answer, with paths in color, and the outcomes of failed calls.

@@ -109,7 +109,7 @@ fn working_directory(given: Option<&Path>) -> anyhow::Result<Option<String>> {
 
 fn split_context(pair: &OsString) -> anyhow::Result<(String, PathBuf)> {
     let bytes = pair.as_bytes();
-    let split = memchr::memchr(b'=', bytes).map(|at| bytes.split_at(at));
+    let split = memchr::memchr(b'=', bytes).and_then(|at| bytes.split_at_checked(at));
     let pair = split.and_then(|(key, file)| {
         let key = std::str::from_utf8(key).ok()?;
         Some((key.to_owned(), file.strip_prefix(b"=")?))

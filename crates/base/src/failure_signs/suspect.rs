@@ -13,6 +13,7 @@ use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{LineSigns, is_wrapper, may_be_location};
+use crate::split::Split;
 use crate::text::clean::cleaned;
 
 /// Number of bytes at each end of an output that are searched for a failure.
@@ -212,7 +213,7 @@ pub fn suspect_line(command: &str, output: &str) -> Option<String> {
     // The last of chained exceptions ended the program.
     let (_, at) = if best == Form::Exception { of_best.next_back() } else { of_best.next() }?;
     let line = lines.get(*at)?.trim();
-    Some(line.split_at(line.floor_char_boundary(LINE_MAX)).0.to_owned())
+    Some(line.split_at_most(LINE_MAX).0.to_owned())
 }
 
 /// Returns true if a line of `text` may match a pattern of failure other than of a location.
@@ -225,8 +226,8 @@ fn ends(output: &str) -> Cow<'_, str> {
     if output.len() <= 2 * END_BYTES {
         return Cow::Borrowed(output);
     }
-    let (head, _) = output.split_at(output.floor_char_boundary(END_BYTES));
-    let (_, tail) = output.split_at(output.ceil_char_boundary(output.len() - END_BYTES));
+    let (head, _) = output.split_at_most(END_BYTES);
+    let (_, tail) = output.split_at_known(output.ceil_char_boundary(output.len() - END_BYTES));
     Cow::Owned(format!("{head}\n{tail}"))
 }
 
@@ -295,7 +296,7 @@ fn form_at(lines: &[&str], at: usize) -> Option<Form> {
 /// Splits a line into the text before a verdict and the rest.
 fn split_lead(line: &str) -> (&str, &str) {
     let lead = LEADS.as_ref().and_then(|lead| lead.find(line.as_bytes()));
-    line.split_at(lead.map_or(0, |lead| lead.end()))
+    line.split_at_known(lead.map_or(0, |lead| lead.end()))
 }
 
 /// Returns true if a line of a stack trace follows the line at `at`.

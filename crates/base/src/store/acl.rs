@@ -134,9 +134,9 @@ mod tests {
         let owner = 0x01;
         let entries = [(owner, 6), (USER, 0), (OWNING_GROUP, 4), (MASK, 4), (OTHERS, 4)];
         let ids = |mut list: Vec<u8>| {
-            for (number, entry) in (0_u32..).zip(list.split_at_mut(4).1.chunks_mut(8)) {
+            for (number, entry) in (0_u32..).zip(list[4..].chunks_mut(8)) {
                 let id = if number == 1 { 1 } else { u32::MAX };
-                entry.split_at_mut(4).1.copy_from_slice(&id.to_le_bytes());
+                entry[4..].copy_from_slice(&id.to_le_bytes());
             }
             list
         };

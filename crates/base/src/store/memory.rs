@@ -115,7 +115,7 @@ impl Memory {
         let moved: Vec<RelPath> =
             state.nodes.keys().filter(|path| path.is_within(from)).cloned().collect();
         for path in moved {
-            let (_, inner) = path.as_bytes().split_at(from.as_bytes().len());
+            let Some(inner) = path.as_bytes().strip_prefix(from.as_bytes()) else { continue };
             let target = RelPath::parse([to.as_bytes(), inner].concat());
             if let (Some(node), Ok(target)) = (state.nodes.remove(&path), target) {
                 state.nodes.insert(target, node);

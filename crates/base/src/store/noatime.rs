@@ -34,7 +34,10 @@ pub(super) fn clone_mount(root: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
             | OpenTreeFlags::AT_EMPTY_PATH,
     )?;
     // The private namespace ends with its thread; the descriptor keeps the mount.
-    let result = thread::scope(|scope| scope.spawn(|| set_noatime(copy.as_fd())).join());
+    let result = thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, || set_noatime(copy.as_fd()));
+        thread.ok()?.join().ok()
+    });
     result.unwrap_or(Err(Errno::IO))?;
     Ok(copy)
 }

@@ -9,6 +9,7 @@ use vte::{Parser, Perform};
 
 use super::count;
 use crate::name::breaks_a_line;
+use crate::split::Split;
 use crate::unicode::{Visibility, WritingScanner, confusable_form, is_dash, is_invisible};
 
 /// Number of bytes per call of the escape parser.
@@ -120,9 +121,9 @@ const PREFIX_MAX: usize = 20;
 pub fn escape_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for line in text.split_inclusive('\n') {
-        let (indent, line) = line.split_at(line.len() - line.trim_start().len());
+        let (indent, line) = line.split_at_known(line.len() - line.trim_start().len());
         out.push_str(indent);
-        let (mut rest, tag) = line.split_at(tag_at(line).unwrap_or(line.len()));
+        let (mut rest, tag) = line.split_at_known(tag_at(line).unwrap_or(line.len()));
         // Computed once per line, since each marker restarts the search.
         let is_ascii = line.is_ascii();
         let mut next =
@@ -131,7 +132,7 @@ pub fn escape_markers(text: &str) -> String {
             // The backslash goes after a bracket, and before a dash.
             let bracket =
                 rest.get(at..).and_then(|from| from.chars().next()).filter(|c| is_bracket(*c));
-            let (before, after) = rest.split_at(at + bracket.map_or(0, char::len_utf8));
+            let (before, after) = rest.split_at_known(at + bracket.map_or(0, char::len_utf8));
             out.push_str(before);
             out.push('\\');
             rest = after;
@@ -166,7 +167,7 @@ fn starts_like_generated(line: &str) -> bool {
 /// be true only if `text` is ASCII.
 fn marker_at(text: &str, is_ascii: bool) -> Option<usize> {
     static KNOWN: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(&MARKERS));
-    let is_marker = |at: usize| KNOWN.matches_start(text.split_at(at).1);
+    let is_marker = |at: usize| text.get(at..).is_some_and(|from| KNOWN.matches_start(from));
     if is_ascii {
         return memchr::memchr_iter(b'[', text.as_bytes()).find(|at| is_marker(*at));
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::clean::{InvisibleChars, cleaned_with, escape_markers};
+use crate::split::Split;
 
 /// Text that is shown before the match of a long line, in bytes.
 const BEFORE: usize = 100;
@@ -20,7 +21,7 @@ pub fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (S
     }
     let start = char_start(line, place.saturating_sub(BEFORE).min(line.len() - max));
     let end = char_start(line, start + max);
-    let (mut text, hidden) = clean(line.split_at(end).0.split_at(start).1);
+    let (mut text, hidden) = clean(line.split_at_known(end).0.split_at_known(start).1);
     if start > 0 {
         text.insert_str(0, &format!("[... {start} B ...]"));
     }

@@ -28,6 +28,7 @@ pub(super) fn count(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::Split;
 
     #[test]
     fn tokens_are_those_of_the_vocabulary() {
@@ -41,7 +42,7 @@ mod tests {
 
     /// Checks that bpe-openai, another tokenizer, counts as many tokens.
     fn check(text: &str) {
-        let (start, rest) = text.split_at(text.floor_char_boundary(20));
+        let (start, rest) = text.split_at_most(20);
         assert_eq!(count(text), bpe_openai::o200k_base().count(text), "{start:?}… {}", rest.len());
     }
 

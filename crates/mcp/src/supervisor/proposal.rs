@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{ApplyInput, Supervisor, find_worker, with_warnings};
 use crate::tools::{ToolError, ToolResult};
 use swarmletfs_base::name::{Name, RelPath, printable, printable_path};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::diff_text::{self, Section};
 use swarmletfs_base::text::shares::{Demand, allocate};
 use swarmletfs_base::text::{count, left_out_as_ignored};
@@ -239,7 +240,7 @@ fn escaped_list(lines: &[String]) -> String {
 
 /// Joins lines, without control characters. Lines beyond `LINES_MAX` are counted.
 fn bounded_list(lines: &[String]) -> String {
-    let (shown, more) = lines.split_at(lines.len().min(LINES_MAX));
+    let (shown, more) = lines.split_at_most(LINES_MAX);
     let mut text = escaped_list(shown);
     if !more.is_empty() {
         text.push_str(&format!("\n... and {} more", more.len()));
@@ -259,8 +260,8 @@ fn bounded_diff(sections: &[Section<'_>]) -> String {
             out.push_str(text);
             continue;
         }
-        let part = text.split_at(text.floor_char_boundary(share)).0;
-        let part = part.rfind('\n').map_or("", |end| part.split_at(end + 1).0);
+        let part = text.split_at_most(share).0;
+        let part = part.rfind('\n').map_or("", |end| part.split_at_known(end + 1).0);
         if part.len() >= PART_MIN {
             out.push_str(part);
             // The next file would look as if it continued this one.

@@ -15,6 +15,7 @@ use super::{
 use crate::slice::{DEFAULT, LINES, OpenFile, SliceRequest, joined_note};
 use swarmletfs_base::error::Result;
 use swarmletfs_base::name::printable;
+use swarmletfs_base::split::Split;
 use swarmletfs_tree::analysis::settings::DEADLINE;
 use swarmletfs_tree::tree::{Attr, NodeKind, Symlinks, Tree};
 
@@ -304,7 +305,7 @@ fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
         .take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\']))
         .count();
     let plain = plain.min(parts.len().saturating_sub(1));
-    let (before, after) = parts.split_at(plain);
+    let (before, after) = parts.split_at_known(plain);
     let is_deep = after.iter().any(|part| part.contains("**") || part.contains('{'));
     let depth = if is_deep { DEPTH_MAX } else { after.len() };
     let path = path_or_root(args.path);

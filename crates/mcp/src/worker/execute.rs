@@ -18,6 +18,7 @@ use super::session::RecordedWork;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::slice::NotedText;
 use crate::tools::{ToolError, ToolResult, json, parse_arguments};
+use swarmletfs_base::split::Split;
 use swarmletfs_record::write::{Call, CallEnd};
 
 const NAME: &str = "execute";
@@ -158,7 +159,7 @@ fn copy(stream: StreamName, mut pipe: Box<Pipe>, chunks: &mpsc::SyncSender<Chunk
         match pipe.read(&mut buffer) {
             Ok(0) => return,
             Ok(size) => {
-                let chunk = buffer.split_at(size).0.to_vec();
+                let chunk = buffer.split_at_known(size).0.to_vec();
                 let _ = chunks.send((stream, chunk));
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -304,7 +305,7 @@ struct KeptOutput {
 impl KeptOutput {
     fn add(&mut self, bytes: &[u8]) {
         let room = KEPT - self.head.len();
-        let (head, rest) = bytes.split_at(bytes.len().min(room));
+        let (head, rest) = bytes.split_at_most(room);
         self.head.extend_from_slice(head);
         self.tail.extend(rest);
         let over = self.tail.len().saturating_sub(KEPT);

@@ -13,6 +13,7 @@ use crate::slice::{NotedText, joined_note};
 use crate::tools::{ToolError, ToolResult, json, parse_arguments};
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::count;
 use swarmletfs_record::write::{File, ViewEntry, from_io};
 
@@ -207,7 +208,7 @@ fn read_lines(
         }
         let end = memchr::memchr(b'\n', chunk);
         let used = end.map_or(chunk.len(), |end| end + 1);
-        let (line, _) = chunk.split_at(used);
+        let (line, _) = chunk.split_at_known(used);
         if is_skipping {
             slice.skipped += u64::from(end.is_some());
         } else {
@@ -217,7 +218,7 @@ fn read_lines(
                 // Whole lines are returned, unless the first one is too long.
                 match memchr::memrchr(b'\n', &slice.bytes) {
                     Some(last) => slice.bytes.truncate(last + 1),
-                    None => slice.bytes.extend_from_slice(line.split_at(room).0),
+                    None => slice.bytes.extend_from_slice(line.split_at_known(room).0),
                 }
                 return Ok(slice);
             }
@@ -315,10 +316,10 @@ fn edit_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
 fn replaced(content: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::with_capacity(content.len()), content);
     while let Some(at) = memmem::find(rest, old) {
-        let (before, from) = rest.split_at(at);
+        let (before, from) = rest.split_at_known(at);
         out.extend_from_slice(before);
         out.extend_from_slice(new);
-        rest = from.split_at(old.len()).1;
+        rest = from.split_at_known(old.len()).1;
     }
     out.extend_from_slice(rest);
     out

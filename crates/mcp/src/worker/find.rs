@@ -19,6 +19,7 @@ use crate::slice::{NotedText, joined_note};
 use crate::tools::{self, ToolError, ToolResult, non_empty, parse_arguments, path_or_root};
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{RelPath, printable};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::count;
 use swarmletfs_record::write::{Dir, File};
 
@@ -286,7 +287,7 @@ impl Sink for MatchedLines<'_> {
         }
         if matches!(self.mode, OutputMode::Content) {
             let line = found.bytes().trim_ascii_end();
-            let (kept, rest) = line.split_at(line.len().min(LINE_MAX));
+            let (kept, rest) = line.split_at_most(LINE_MAX);
             let mut text = format!("{}:{}:", self.shown, found.line_number().unwrap_or_default());
             // Tabs are ordinary in code; other control characters are escaped.
             let parts: Vec<String> = kept.split(|byte| *byte == b'\t').map(printable).collect();

@@ -77,7 +77,7 @@ impl KeptCommand {
         while !self.is_gone {
             match self.socket.read(&mut buffer) {
                 Ok(0) => self.is_gone = true,
-                Ok(size) => self.message.extend_from_slice(buffer.split_at(size).0),
+                Ok(size) => self.message.extend(buffer.iter().take(size)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => self.is_gone = true,

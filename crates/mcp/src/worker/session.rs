@@ -15,6 +15,7 @@ use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::slice::NotedText;
 use crate::tools::{ToolError, ToolResult, non_empty, parse_arguments};
 use swarmletfs_base::name::printable;
+use swarmletfs_base::split::Split;
 use swarmletfs_record::write::{
     Call, CallEnd, Dir, Durability, During, Error, Finish, Store, Worker,
 };
@@ -69,7 +70,7 @@ impl WorkerSession {
     pub(super) fn instructions(&self) -> String {
         let workspace = printable(self.workspace.as_os_str().as_encoded_bytes());
         let id = self.worker.id().display();
-        let task = self.task.split_at(self.task.floor_char_boundary(TASK_MAX)).0;
+        let task = self.task.split_at_most(TASK_MAX).0;
         format!(
             "The tools of worker {id} for the workspace {workspace}. Paths are relative to it. \
              Changes go to a draft, which a person reviews; the workspace itself does not change. \
@@ -157,7 +158,7 @@ fn noting_record(
 fn shortened(value: Value) -> Value {
     match value {
         Value::String(text) if text.len() > RECORDED_MAX => {
-            let kept = text.split_at(text.floor_char_boundary(RECORDED_MAX)).0;
+            let kept = text.split_at_most(RECORDED_MAX).0;
             let omitted = text.len() - kept.len();
             Value::String(format!("{kept}[... {omitted} B omitted ...]"))
         }

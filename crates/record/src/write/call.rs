@@ -171,16 +171,17 @@ impl Call {
         let mut buffer = vec![0; COPY_SIZE];
         let place = self.worker.folder().path().to_path_buf();
         loop {
-            let (filled, _) = match reader.read(&mut buffer) {
+            let count = match reader.read(&mut buffer) {
                 Ok(0) => return Ok(()),
-                Ok(n) => buffer.split_at(n),
+                Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     let message = error.to_string();
                     return Err(Error::Input { role: "the output", message });
                 }
             };
-            let written = self.write_all(filled).map_err(from_io);
+            let filled = buffer.get(..count).ok_or(io::ErrorKind::InvalidData.into());
+            let written = filled.and_then(|filled| self.write_all(filled)).map_err(from_io);
             written.during("write", &place, self.path().as_bytes())?;
         }
     }
@@ -240,7 +241,7 @@ impl Write for Call {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.bytes += written as u64;
-        let (written_bytes, _) = bytes.split_at(written);
+        let written_bytes = bytes.get(..written).ok_or(io::ErrorKind::InvalidData)?;
         match &mut self.hash {
             Some(hash) if self.bytes <= HASHED_MAX => hash.update(written_bytes),
             hash => *hash = None,

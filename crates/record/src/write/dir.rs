@@ -490,7 +490,7 @@ fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
             Ok(0) if ends_with_hole => return to.set_len(size).map_err(from_io),
             Ok(0) => return Ok(()),
             Ok(n) => {
-                let (filled, _) = buffer.split_at(n);
+                let filled = buffer.get(..n).ok_or(Error::Io(Errno::IO))?;
                 size += n as u64;
                 ends_with_hole = n >= HOLE_MIN && filled.iter().all(|byte| *byte == 0);
                 if ends_with_hole {

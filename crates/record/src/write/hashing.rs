@@ -48,8 +48,7 @@ impl<R: Read> Read for HashingReader<R> {
                 self.error = Some(error.to_string());
             }
         })?;
-        let (filled, _) = buffer.split_at(n);
-        self.hash.update(filled);
+        self.hash.update(buffer.get(..n).ok_or(io::ErrorKind::InvalidData)?);
         self.bytes += n as u64;
         Ok(n)
     }

@@ -446,7 +446,7 @@ fn end_outcome(status: &str, exit_code: Option<i64>) -> Option<Outcome> {
 /// Parses `Exit code N` at the beginning of a result.
 fn exit_code(text: &str) -> Option<i64> {
     let rest = text.strip_prefix("Exit code ")?;
-    let (head, _) = rest.split_at(rest.floor_char_boundary(EXIT_CODE_MAX));
+    let head = rest.get(..rest.floor_char_boundary(EXIT_CODE_MAX))?;
     texts::leading_number(head)
 }
 

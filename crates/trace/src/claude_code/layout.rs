@@ -32,7 +32,7 @@ const KNOWN_LINE_TYPES: [&str; 6] =
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let names: Vec<Name> = path.names().collect();
     let at = names.iter().position(is_transcript)?;
-    let (before, rest) = names.split_at(at);
+    let (before, rest) = names.split_at_checked(at)?;
     let (file, inside) = rest.split_first()?;
     let is_agent = file.as_bytes().starts_with(AGENT_PREFIX);
     // Beneath the project: <session>/subagents/… for a subagent, else only the transcript.
@@ -40,7 +40,7 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
         Some(subagents) if is_agent && subagents > 0 => subagents - 1,
         _ => before.len(),
     };
-    let (project, beneath) = before.split_at(below);
+    let (project, beneath) = before.split_at_checked(below)?;
     let join = |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
     let transcript = join(beneath).join(file);
     let stem = stem(file)?;

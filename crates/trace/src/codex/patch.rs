@@ -75,7 +75,7 @@ pub(super) fn patch_text(arguments: &Value) -> Option<&str> {
 /// Returns the patch that a script applies, decoded from the string that holds it.
 pub(super) fn patch_of_script(script: &str) -> Option<Cow<'_, str>> {
     let at = script.find(BEGIN).filter(|_| script.contains(COMMANDS[0]))?;
-    let (before, patch) = script.split_at(at);
+    let (before, patch) = script.split_at_checked(at)?;
     match before.chars().next_back()? {
         '"' => {
             let string = script.get(at - 1..)?;

@@ -40,7 +40,7 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
         Some(parent) if is_uuid(parent) && !is_session(file) => before.len() - 1,
         _ => before.len(),
     });
-    let (project, beneath) = before.split_at(below);
+    let (project, beneath) = before.split_at_checked(below)?;
     let join = |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
     let session = match (chats, beneath) {
         (Some(_), [_, parent]) | (None, [parent]) => Some(parent.clone()),

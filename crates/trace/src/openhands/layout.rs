@@ -42,7 +42,7 @@ pub(super) const INSTANCE_MEMBERS: [Member; 6] = [
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let names: Vec<Name> = path.names().collect();
     let at = names.iter().position(|name| is_leaf(name) || is_json(name))?;
-    let (before, rest) = names.split_at(at);
+    let (before, rest) = names.split_at_checked(at)?;
     let (name, inside) = rest.split_first()?;
     if is_called(name, EVENTS) && inside.is_empty() {
         return Some(locate_folder(before));

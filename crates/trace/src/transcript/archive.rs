@@ -145,7 +145,7 @@ impl Archive {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut blocks = self.blocks.lock();
         let mut filled = 0;
-        while filled < buffer.len() {
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(filled as u64);
             while at >= blocks.length {
                 if !blocks.extend()? {
@@ -154,7 +154,7 @@ impl Archive {
             }
             let (block, skip) = (at / BLOCK as u64, at % BLOCK as u64);
             let block = blocks.block(usize::try_from(block).unwrap_or(usize::MAX))?;
-            filled += copy_from(block, skip, buffer.split_at_mut(filled).1);
+            filled += copy_from(block, skip, rest);
         }
         Ok(filled)
     }

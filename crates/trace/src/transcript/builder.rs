@@ -24,6 +24,7 @@ use super::turn::{ResultPart, Role, Span, Turn, TurnEvent, Verdict};
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::model::{FileAccess, Status, Tokens};
 use swarmletfs_base::name::to_file_name;
+use swarmletfs_base::split::Split;
 
 /// Maximum number of conversations inside one transcript; records of further ones are counted.
 pub(crate) const AGENTS_MAX: usize = 10_000;
@@ -724,7 +725,7 @@ fn written_bytes(turn: &Turn<'_>) -> u64 {
 }
 
 fn text_ref(span: Span, text: &str) -> TextRef {
-    let (head, _) = text.split_at(text.floor_char_boundary(HEAD_MAX));
+    let (head, _) = text.split_at_most(HEAD_MAX);
     TextRef { span, bytes: text.len() as u64, hash: text_hash(text), head: head.to_owned() }
 }
 

@@ -100,11 +100,11 @@ impl FolderFile {
 
     fn read_lines(&self, listing: &RecordListing, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let first = listing.files.partition_point(|file| file.end <= offset);
-        let (mut at, mut filled) = (offset, 0);
+        let (mut at, mut filled) = (offset, 0_usize);
         for record in listing.files.iter().skip(first) {
-            let (_, rest) = buffer.split_at_mut(filled);
-            let want = rest.len().min(usize::try_from(record.end - at).unwrap_or(usize::MAX));
-            let (line, _) = rest.split_at_mut(want);
+            let left = usize::try_from(record.end - at).unwrap_or(usize::MAX);
+            let end = filled.saturating_add(left).min(buffer.len());
+            let Some(line) = buffer.get_mut(filled..end) else { break };
             let bytes = match self.folder.open(&record.path) {
                 Ok(file) => read_range(&*file, at - record.begin, line.len())?,
                 // The next listing misses it too.

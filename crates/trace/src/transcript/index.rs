@@ -298,7 +298,7 @@ impl CallEntry {
     /// Returns the beginning of the command, or `None` if the call runs none.
     pub(crate) fn command(&self) -> Option<&str> {
         let input = self.input.as_deref().filter(|_| self.is_command);
-        input.map(|input| input.split_at(input.floor_char_boundary(self.subject_len)).0)
+        input.and_then(|input| input.get(..input.floor_char_boundary(self.subject_len)))
     }
 }
 

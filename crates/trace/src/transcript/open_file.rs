@@ -267,7 +267,8 @@ impl File for GrowingFile {
                 if skip > bytes.len() as u64 {
                     return Err(Error::Stale);
                 }
-                filled += copy_from(&bytes, skip, buffer.split_at_mut(filled).1);
+                let Some(rest) = buffer.get_mut(filled..) else { break };
+                filled += copy_from(&bytes, skip, rest);
             }
             begin = end;
             if filled == buffer.len() {

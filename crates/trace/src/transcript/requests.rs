@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::turn::{ProgramTexts, Span, Turn};
 use swarmletfs_base::digest::digest;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::clean::{cleaned, escape_markers, removed_note};
 use swarmletfs_base::text::count;
 
@@ -69,7 +70,7 @@ pub(crate) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
 
 /// Returns the beginning of a queued message, up to the maximum length of a request.
 pub(crate) fn queued_text(message: &str) -> &str {
-    message.split_at(message.floor_char_boundary(TEXT_MAX)).0
+    message.split_at_most(TEXT_MAX).0
 }
 
 impl Requests {
@@ -227,7 +228,7 @@ fn section(number: usize, place: RequestPlace, text: &str) -> String {
         .at_ms
         .and_then(|at| Timestamp::from_millisecond(at).ok())
         .map_or_else(|| "time unknown".into(), |time| time.to_string());
-    let (shown, rest) = text.trim().split_at(text.trim().floor_char_boundary(TEXT_MAX));
+    let (shown, rest) = text.trim().split_at_most(TEXT_MAX);
     let cleaned = cleaned(shown.as_bytes());
     let mut head = format!("request {number}, {time}");
     if place.part != RequestPart::Message {

@@ -314,10 +314,10 @@ fn is_git_path(path: &[u8]) -> bool {
 
 /// Returns true if git takes `name` for its own directory on any system.
 fn is_git_directory(name: &[u8]) -> bool {
-    let end = name.iter().position(|byte| matches!(byte, b':' | b'\\')).unwrap_or(name.len());
-    let (name, _) = name.split_at(end);
-    let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'.')).map_or(0, |last| last + 1);
-    let (name, _) = name.split_at(end);
+    let mut name = name.split(|byte| matches!(byte, b':' | b'\\')).next().unwrap_or_default();
+    while let [before @ .., b' ' | b'.'] = name {
+        name = before;
+    }
     name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b"git~1")
 }
 

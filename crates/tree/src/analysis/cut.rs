@@ -74,9 +74,9 @@ pub(super) fn cut_most_relevant<'a>(
 /// shortly before the sign if that line is long.
 fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)> {
     let sign = failure_signs::failures(text.as_bytes()).next().unwrap_or(0);
-    let (_, word) = text.as_bytes().split_at(sign);
+    let word = text.as_bytes().get(sign..)?;
     let sign = memchr::memmem::find(line, word.get(..SIGN_MAX).unwrap_or(word)).unwrap_or(0);
-    let (before, _) = line.split_at(sign);
+    let before = line.get(..sign)?;
     let starts = JSON_LINE_STARTS
         .iter()
         .filter_map(|start| Some(memchr::memmem::rfind(before, start)? + start.len()));
@@ -97,8 +97,7 @@ fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)>
 /// preceding [`ESCAPE_MAX`] bytes are searched for an escape.
 fn is_boundary(line: &[u8], at: usize) -> bool {
     let is_character = line.get(at).is_none_or(|byte| byte & 0xc0 != 0x80);
-    let (before, _) = line.split_at(at);
-    let (_, before) = before.split_at(at.saturating_sub(ESCAPE_MAX));
+    let Some(before) = line.get(at.saturating_sub(ESCAPE_MAX)..at) else { return false };
     let escape = memchr::memrchr(0x1b, before).and_then(|escape| before.get(escape + 1..));
     is_character && escape.is_none_or(|escape| escape.iter().skip(1).any(u8::is_ascii_alphabetic))
 }

@@ -11,6 +11,7 @@ use super::lines::{LineChunk, merge_repeats, split_chunks};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::failure_signs;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, read_range};
 use swarmletfs_base::text::clean::escape_markers;
 
@@ -307,7 +308,7 @@ fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(Vec<u64
         // From the first whole line on, so that no sign spans two steps.
         let first_end = memchr::memchr(b'\n', &raw).filter(|at| start > 0 && at + 1 < raw.len());
         let from = first_end.map_or(0, |at| at + 1);
-        let found: Vec<usize> = failure_signs::failures(raw.split_at(from).1).collect();
+        let found: Vec<usize> = failure_signs::failures(raw.split_at_known(from).1).collect();
         hits.extend(found.iter().rev().map(|at| start + (from + at) as u64));
         end = start + from as u64;
     }
@@ -333,7 +334,7 @@ fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
     let is_start = |at: &usize| raw.get(*at).is_none_or(|b| b & 0xc0 != 0x80);
     let half = raw.len() / 2;
-    let (first_half, second_half) = raw.split_at(half);
+    let (first_half, second_half) = raw.split_at_known(half);
     let from = match memchr::memchr(b'\n', first_half) {
         _ if at_start => 0,
         Some(at) => at + 1,

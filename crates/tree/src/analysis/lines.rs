@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use swarmletfs_base::failure_signs::is_red;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::clean::{Cleaned, cleaned};
 
 /// Maximum size of a chunk, in bytes; a longer line is split.
@@ -48,7 +49,7 @@ pub(super) fn split_chunks(raw: &[u8], offset: u64) -> (Vec<LineChunk<'_>>, bool
     let (mut rest, mut start) = (raw, offset);
     while !rest.is_empty() {
         let (len, overwritten) = next_chunk(rest);
-        let (chunk, after) = rest.split_at(len);
+        let (chunk, after) = rest.split_at_known(len);
         let shown = if overwritten { &[] } else { chunk };
         let Cleaned { text, is_utf8, hidden } = cleaned(shown);
         utf8 &= is_utf8;
@@ -132,8 +133,8 @@ fn split_position(window: &[u8]) -> usize {
         .map(|back| window.len() - back)
         .find(|at| window.get(*at).is_some_and(|b| b & 0xc0 != 0x80))
         .unwrap_or(window.len());
-    let (tail, _) = window.split_at(boundary);
-    let (_, tail) = tail.split_at(boundary.saturating_sub(ESCAPE_MAX));
+    let (tail, _) = window.split_at_known(boundary);
+    let (_, tail) = tail.split_at_known(boundary.saturating_sub(ESCAPE_MAX));
     match memchr::memrchr(0x1b, tail) {
         Some(at) if boundary > ESCAPE_MAX => boundary - tail.len() + at,
         _ => boundary,

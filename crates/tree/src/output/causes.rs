@@ -168,22 +168,21 @@ fn fitting(
 
 /// Returns lines for the largest groups that fit in `room` bytes, and a count of the other workers.
 fn most_frequent(kind: CauseKind, groups: &[CauseGroup<'_>], room: usize) -> String {
-    let more = |groups: &[CauseGroup<'_>]| {
-        let workers: usize = groups.iter().map(|group| group.members.len()).sum();
+    let more = |left: usize| {
+        let workers: usize = groups.iter().rev().take(left).map(|group| group.members.len()).sum();
         let text = format!(
             "and {workers} more {} workers, of {} more causes: index.json names them, workers/<id>/evidence.txt shows \
              each\n",
             kind.adjective(),
-            groups.len()
+            left
         );
         if workers == 0 { String::new() } else { text }
     };
-    let after = |left: usize| more(groups.split_at(groups.len() - left).1);
     let lines =
         groups.iter().map(|group| line(kind, &group.describe(NAMES_MIN), group.cause, CAUSE_MIN));
     let listed = count_fitting_with_rest(lines.clone().map(|line| line.len()), room, |left| {
-        after(left).len()
+        more(left).len()
     });
-    let text = lines.take(listed).collect::<String>() + &after(groups.len() - listed);
+    let text = lines.take(listed).collect::<String>() + &more(groups.len() - listed);
     if text.len() <= room { text } else { String::new() }
 }

@@ -141,9 +141,9 @@ fn hidden_characters(text: &str) -> usize {
 /// first hunks of all files take precedence over any second one.
 fn text_within(head: &str, files: &[FileText<'_>], units: &[DiffUnit<'_>], limit: usize) -> String {
     if head.len() > limit {
-        let (head, _) = head.split_at(head.floor_char_boundary(limit));
         // Half a line of the head is still a comment.
-        return head.to_owned();
+        let end = head.floor_char_boundary(limit);
+        return head.get(..end).unwrap_or(head).to_owned();
     }
     let mut ranks: Vec<usize> = (0..files.len()).collect();
     let lines = |at: &usize| files.get(*at).map_or(0, |file| file.counts.0 + file.counts.1);

@@ -491,8 +491,8 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
             note_on(&rows, latest)
         ));
     }
-    let (_, rest) = groups.split_at(groups.len().min(NAMED_MAX));
-    let workers: usize = rest.iter().map(|group| group.members.len()).sum();
+    let rest = groups.iter().skip(NAMED_MAX);
+    let workers: usize = rest.clone().map(|group| group.members.len()).sum();
     if workers > 0 {
         out.push_str(&format!(
             "  and {} with {}, in evidence.txt\n",

@@ -17,6 +17,7 @@ use super::Renderer;
 use crate::output::marker::{self, Marker};
 use expander::MarkerExpander;
 use swarmletfs_base::name::Name;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::count;
 
@@ -157,12 +158,12 @@ fn scan<W: Write>(
 ) -> Result<usize, ExpandError> {
     let (mut done, mut rest) = (0, text);
     for (end, marker) in Marker::all(text) {
-        let (before, after) = rest.split_at(end - done);
+        let (before, after) = rest.split_at_known(end - done);
         expander.text(before)?;
         expander.marker(marker);
         (done, rest) = (end, after);
     }
     let safe = if is_end { rest.len() } else { rest.len().saturating_sub(marker::MAX) };
-    expander.text(rest.split_at(safe).0)?;
+    expander.text(rest.split_at_known(safe).0)?;
     Ok(done + safe)
 }

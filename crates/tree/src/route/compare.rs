@@ -205,8 +205,7 @@ fn split<'a>(
     let mut parts = Vec::new();
     let mut start = 0;
     while let Some((_, end)) = best.get(&start) {
-        let (part, _) = names.split_at(*end);
-        let (_, part) = part.split_at(start);
+        let Some(part) = names.get(start..*end) else { break };
         if exists(part) {
             parts.push(part)
         } else {
@@ -218,14 +217,11 @@ fn split<'a>(
 }
 
 fn split_everywhere(names: &[u8]) -> Vec<&[u8]> {
-    let (mut parts, mut rest) = (Vec::new(), names);
-    while let Some(at) = rest.windows(SEPARATOR.len()).position(|two| two == SEPARATOR) {
-        let (part, after) = rest.split_at(at);
-        parts.push(part);
-        (_, rest) = after.split_at(SEPARATOR.len());
+    let (mut parts, mut start) = (Vec::new(), 0);
+    for end in memchr::memmem::find_iter(names, SEPARATOR).chain([names.len()]) {
+        parts.extend(names.get(start..end).filter(|part| !part.is_empty()));
+        start = end + SEPARATOR.len();
     }
-    parts.push(rest);
-    parts.retain(|part| !part.is_empty());
     parts
 }
 

@@ -12,6 +12,7 @@ use super::record::next_tick;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{EntryStat, Kind, OpenFile, OpenFolder};
 use swarmletfs_record::write::{Dir, from_io, set_file_attributes};
 
@@ -187,7 +188,7 @@ fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
-        let (mut bytes, _) = space.split_at(read);
+        let (mut bytes, _) = space.split_at_known(read);
         while !bytes.is_empty() {
             let written = match rustix::io::pwrite(to, bytes, at) {
                 Ok(0) => return Err(from_io(io::ErrorKind::WriteZero.into())),
@@ -195,7 +196,7 @@ fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            (_, bytes) = bytes.split_at(written);
+            (_, bytes) = bytes.split_at_known(written);
             at += written as u64;
         }
     }

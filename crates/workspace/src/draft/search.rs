@@ -435,6 +435,7 @@ fn is_unrecorded_file(change: &ChangedFile) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use std::fs;
     use std::os::unix::ffi::OsStrExt;

@@ -121,10 +121,7 @@ impl Read for SparseReader<'_> {
         let read = if hole == 0 {
             self.file.read_at(buffer, self.at)?
         } else {
-            let length = usize::try_from(hole).unwrap_or(usize::MAX).min(buffer.len());
-            let (zeros, _) = buffer.split_at_mut(length);
-            zeros.fill(0);
-            length
+            io::repeat(0).take(hole).read(buffer)?
         };
         self.at += read as u64;
         Ok(read)

@@ -54,7 +54,7 @@ struct RunnerPool {
 ///
 /// # Errors
 ///
-/// Signals cannot be received.
+/// Signals cannot be received, or the system refuses a thread.
 pub(super) fn run(rows: &mut [Row], jobs: usize, display: &Display) -> anyhow::Result<()> {
     let pool = RunnerPool {
         lines: rows.iter().map(|row| OsString::from(format!("--__line={}", row.task))).collect(),
@@ -67,18 +67,24 @@ pub(super) fn run(rows: &mut [Row], jobs: usize, display: &Display) -> anyhow::R
     let signals_end = signals.handle();
     thread::scope(|scope| {
         let signal_sender = sender.clone();
-        scope.spawn(move || {
+        let forward_signals = move || {
             // Nobody receives it once all workers have ended.
             signals.forever().for_each(|_| drop(signal_sender.send(PoolEvent::Signal)));
-        });
-        for _ in 0..threads {
+        };
+        thread::Builder::new()
+            .spawn_scoped(scope, forward_signals)
+            .context("cannot start a thread")?;
+        // If the system refuses a thread, the threads that exist do all the work.
+        let started = (0..threads).map_while(|_| {
             let (pool, sender) = (&pool, sender.clone());
-            scope.spawn(move || pool.work(&sender));
-        }
-        pool.receive(rows, &events, threads, display);
+            thread::Builder::new().spawn_scoped(scope, move || pool.work(&sender)).ok()
+        });
+        let started = started.count();
+        pool.receive(rows, &events, started, display);
         signals_end.close();
-    });
-    Ok(())
+        anyhow::ensure!(started > 0 || threads == 0, "cannot start a thread");
+        Ok(())
+    })
 }
 
 impl RunnerPool {

@@ -13,6 +13,7 @@ use swarmletfs_base::model::{
     Base, ChangedFile, EntryKind, EntryState, RecordedChanges, RemarkSubject, Remarks, WorkerCheck,
 };
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{Store, read_into};
 
 const READ_SIZE: usize = 1 << 20;
@@ -89,7 +90,7 @@ fn content_state(
     let (mut hash, mut buffer, mut size) = (Sha256::new(), vec![0; READ_SIZE], 0);
     while deadline.has_time() {
         let read = read_into(&*file, size, &mut buffer)?;
-        hash.update(buffer.split_at(read).0);
+        hash.update(buffer.split_at_known(read).0);
         size += read as u64;
         if read < READ_SIZE {
             let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();

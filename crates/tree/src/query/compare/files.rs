@@ -13,6 +13,7 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Outcome, Output, Record, ToolCall};
 use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, read_into, read_range};
 use swarmletfs_base::text::clean::escape_markers;
 
@@ -346,7 +347,7 @@ impl<'a> Comparison<'a> {
             let (mut hash, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; READ_SIZE], 0);
             loop {
                 let read = read_into(file, at, &mut buffer)?;
-                hash.update(buffer.split_at(read).0);
+                hash.update(buffer.split_at_known(read).0);
                 at += read as u64;
                 is_late = read == READ_SIZE && !self.deadline.has_time();
                 if read < READ_SIZE || is_late {

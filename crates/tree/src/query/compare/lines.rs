@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+use swarmletfs_base::split::Split;
 
 /// Number of context lines before and after a difference.
 pub(super) const CONTEXT: usize = 3;
@@ -19,7 +20,7 @@ pub(super) enum DiffStep {
 }
 
 pub(super) fn line_bytes<'a>(text: &'a [u8], line: &Range<usize>) -> &'a [u8] {
-    text.split_at(line.end).0.split_at(line.start).1
+    text.split_at_known(line.end).0.split_at_known(line.start).1
 }
 
 /// Returns the byte range of each line, including its line end.

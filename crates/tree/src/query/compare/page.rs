@@ -13,6 +13,7 @@ use super::section::DiffSection;
 use crate::analysis::missing::Missing;
 use crate::query::AnswerPage;
 use swarmletfs_base::name::Name;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::budgeted::count_fitting;
 use swarmletfs_base::text::clean::one_line;
@@ -333,7 +334,7 @@ impl NameList {
         let frame = head.len() + 2 + more(names.len()).len() + end.len() + 1;
         let fitting =
             count_fitting(names.iter().map(|name| name.len() + 2), room.saturating_sub(frame));
-        let named = names.split_at(fitting).0.join(", ");
+        let named = names.split_at_known(fitting).0.join(", ");
         let line = match names.len() - fitting {
             _ if fitting == 0 => format!("{head}{end}\n"),
             0 => format!("{head}: {named}{end}\n"),

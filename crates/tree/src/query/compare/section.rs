@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budgeted::count_fitting;
 use swarmletfs_base::text::clean::{InvisibleChars, cleaned_with, escape_markers};
 use swarmletfs_base::text::clip::clip;
@@ -57,7 +58,7 @@ impl DiffLine {
         let end =
             raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         // Invisible characters may be the only difference.
-        let (text, _) = clip(raw.split_at(end).0, about, LINE_MAX, InvisibleChars::Escape);
+        let (text, _) = clip(raw.split_at_known(end).0, about, LINE_MAX, InvisibleChars::Escape);
         DiffLine { sign, text: guarded(sign, text), side, range }
     }
 
@@ -171,8 +172,8 @@ fn write_run(out: &mut String, run: &[DiffLine], share: usize, sources: &[String
         Some(cut) => out.push_str(&cut),
         None => run.iter().take(first).for_each(|line| line.write(out)),
     }
-    let (_, rest) = run.split_at(first);
-    let (left, shown) = rest.split_at(rest.len() - last);
+    let (_, rest) = run.split_at_known(first);
+    let (left, shown) = rest.split_at_known(rest.len() - last);
     let mut omission = String::new();
     write_omission(&mut omission, (left.len(), "line"), left.iter(), sources);
     // The omission line may be longer than the omitted lines.
@@ -307,8 +308,7 @@ impl DiffSection {
         let mut next = 0;
         let mut is_any = false;
         let gap = |out: &mut String, from: usize, to: usize| {
-            let (left, _) = self.blocks.split_at(to);
-            let (_, left) = left.split_at(from);
+            let left = self.blocks.split_at_known(to).0.split_at_known(from).1;
             let changed =
                 left.iter().flat_map(|block| &block.lines).filter(|line| line.sign != ' ');
             write_omission(out, (left.len(), self.unit), changed, &self.sources);

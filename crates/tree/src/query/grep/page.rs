@@ -14,6 +14,7 @@ use super::GrepQuery;
 use crate::analysis::missing::Missing;
 use crate::query::answer::INVALID_QUERY;
 use crate::query::{AnswerPage, Coverage, FileAnswer, Totals};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::budgeted::{count_fitting, count_fitting_with_rest};
 use swarmletfs_base::text::clean::{InvisibleChars, one_line, removed_note};
@@ -228,7 +229,7 @@ impl GrepAnswer {
                 Err(over) => {
                     too_many = most;
                     let mut room = over.saturating_mul(unit);
-                    for size in sizes.split_at(most).0.iter().rev() {
+                    for size in sizes.iter().take(most).rev() {
                         most -= 1;
                         room = room.saturating_sub(*size);
                         if room == 0 {
@@ -265,7 +266,7 @@ impl GrepAnswer {
         // Consecutive files whose lines are in equal records share one line about these.
         let (mut records, mut files_above): (&[String], usize) = (&[], 0);
         for file in &self.found.shown {
-            let (lines, _) = file.lines.split_at(left.min(file.lines.len()));
+            let (lines, _) = file.lines.split_at_most(left);
             left -= lines.len();
             let lines = without_dangling_context(lines, query.options.context);
             let file_matches = lines.iter().filter(|line| line.is_match()).count() as u64;
@@ -445,5 +446,5 @@ fn without_dangling_context(lines: &[ShownLine], context: usize) -> &[ShownLine]
         .skip(at + 1)
         .take_while(|line| line.text().is_some_and(|line| line.number <= end))
         .count();
-    lines.split_at(at + 1 + after).0
+    lines.split_at_known(at + 1 + after).0
 }

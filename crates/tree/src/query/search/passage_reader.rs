@@ -17,6 +17,7 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error;
 use swarmletfs_base::model::Outcome;
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::read_range;
 
 /// A byte range of a file: index of the worker, path, start and end.
@@ -44,12 +45,9 @@ impl Window {
 
     /// Returns the text of a range that the window covers, as far as the file has it.
     fn text(&self, range: Range<u64>) -> Rc<str> {
-        let within = |at: u64| {
-            let at = usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
-            at.min(self.bytes.len())
-        };
-        let (bytes, _) = self.bytes.split_at(within(range.end));
-        let (_, bytes) = bytes.split_at(within(range.start).min(bytes.len()));
+        let within = |at: u64| usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let (bytes, _) = self.bytes.split_at_most(within(range.end));
+        let (_, bytes) = bytes.split_at_most(within(range.start));
         String::from_utf8_lossy(bytes).into()
     }
 }

@@ -13,6 +13,7 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::Outcome;
 use swarmletfs_base::name::Name;
 use swarmletfs_base::parallel::parallel_map;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budget::{Budget, BudgetUnit};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::shares::{Demand, allocate};
@@ -217,8 +218,8 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
             return self.write(text.as_bytes());
         }
         let quoted = serde_json::Value::from(text).to_string();
-        let (_, inner) = quoted.split_at(1);
-        self.write(inner.split_at(inner.len() - 1).0.as_bytes())
+        let inner = quoted.strip_prefix('"').and_then(|quoted| quoted.strip_suffix('"'));
+        self.write(inner.unwrap_or(&quoted).as_bytes())
     }
 
     /// Chooses the replacement of a marker, and counts markers that are not expanded.
@@ -377,7 +378,7 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
             }
             admitted += 1;
         }
-        (requests.split_at(admitted).0, lines.into_iter().skip(admitted).collect())
+        (requests.split_at_known(admitted).0, lines.into_iter().skip(admitted).collect())
     }
 }
 

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::expander::MarkerExpander;
 use super::{ExpandError, InputFormat, scan};
+use swarmletfs_base::split::Split;
 
 /// Members with text in the blocks of a result. Other members are names, numbers or references.
 const TEXTS: [&str; 5] = ["text", "content", "output", "stdout", "stderr"];
@@ -62,7 +63,7 @@ struct RecordingReader<'a, R> {
 impl<R: Read> Read for RecordingReader<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.input.read(into)?;
-        self.read.borrow_mut().extend_from_slice(into.split_at(length).0);
+        self.read.borrow_mut().extend_from_slice(into.split_at_known(length).0);
         Ok(length)
     }
 }
@@ -169,8 +170,8 @@ fn expand_message<W: Write>(
     expander.outside(before)?;
     let (mut done, mut rest) = (0, raw.as_bytes());
     for span in results(format, message) {
-        let (between, from_result) = rest.split_at(span.start - done);
-        let (result, after) = from_result.split_at(span.len());
+        let (between, from_result) = rest.split_at_known(span.start - done);
+        let (result, after) = from_result.split_at_known(span.len());
         expander.outside(between)?;
         scan(result, true, expander)?;
         (done, rest) = (span.end, after);

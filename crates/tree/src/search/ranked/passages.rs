@@ -1,5 +1,7 @@
 //! Cuts text into passages.
 
+use swarmletfs_base::split::Split;
+
 /// Target length of a passage, in bytes. No passage exceeds one and a half times this length.
 const PASSAGE: usize = 250;
 
@@ -13,7 +15,7 @@ pub(super) fn passages(text: &str) -> Vec<&str> {
     let mut length = 0;
     let mut close = |length: &mut usize| {
         if *length > 0 {
-            let (passage, after) = rest.split_at(std::mem::take(length));
+            let (passage, after) = rest.split_at_known(std::mem::take(length));
             passages.push(passage);
             rest = after;
         }
@@ -23,7 +25,7 @@ pub(super) fn passages(text: &str) -> Vec<&str> {
             close(&mut length);
         }
         while line.len() > PASSAGE + PASSAGE / 2 {
-            let (head, rest) = line.split_at(cut(line));
+            let (head, rest) = line.split_at_known(cut(line));
             length += head.len();
             line = rest;
             close(&mut length);

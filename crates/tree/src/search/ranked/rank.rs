@@ -15,6 +15,7 @@ use super::query::RankedQuery;
 use super::segment::{FileChunk, NEAR, Segment, SegmentHeader};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::parallel::parallel_map;
+use swarmletfs_base::split::Split;
 
 /// BM25's k1: how soon further occurrences of a word stop counting.
 const K1: f64 = 2.0;
@@ -271,8 +272,9 @@ impl SegmentMatches {
     }
 
     fn within(&self, Range { start: first, end }: Range<u32>) -> &[TermMatch] {
-        let (_, all) = self.all.split_at(self.all.partition_point(|found| found.passage < first));
-        all.split_at(all.partition_point(|found| found.passage < end)).0
+        let (_, all) =
+            self.all.split_at_known(self.all.partition_point(|found| found.passage < first));
+        all.split_at_known(all.partition_point(|found| found.passage < end)).0
     }
 }
 
@@ -572,7 +574,7 @@ fn score(
             let words = word_set(&own.term_freqs);
             scored.push(ScoredPassage { id, score, words, has_word, repeats: false });
         });
-        raise_neighbors(scored.split_at_mut(begin).1);
+        scored.get_mut(begin..).into_iter().for_each(raise_neighbors);
         if !matches.excluded.is_empty() {
             let mut kept = scored.split_off(begin);
             kept.retain(|one| matches.excluded.binary_search(&one.id.passage).is_err());

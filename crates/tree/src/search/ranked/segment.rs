@@ -16,6 +16,7 @@ use unsigned_varint::{decode, encode};
 use super::passages::passages;
 use super::words::{Vocabulary, words};
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 
 /// Neighborhood sizes in which words are counted: passages before and after each passage.
 pub(super) const NEAR: [usize; 2] = [1, 2];
@@ -199,7 +200,7 @@ impl SegmentWriter {
         let first = self.header.lengths.len();
         self.add_passage(name, 0);
         passages(&text).into_iter().for_each(|passage| self.add_passage(passage, passage.len()));
-        let (_, counts) = self.header.words.split_at(first);
+        let (_, counts) = self.header.words.split_at_known(first);
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
             (0..counts.len())
@@ -321,7 +322,7 @@ fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
     if is_json {
         let mut rest = text.as_mut_slice();
         while let Some(next) = memchr::memchr(b'\\', rest)
-            && let (_, [slash, escaped, after @ ..]) = rest.split_at_mut(next)
+            && let Some([slash, escaped, after @ ..]) = rest.get_mut(next..)
         {
             if escaped.is_ascii() {
                 (*slash, *escaped) = (b' ', b' ');

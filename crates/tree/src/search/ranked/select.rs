@@ -187,8 +187,8 @@ impl RankedPassages {
             let (worker, ..) = chunk;
             let Some(passages) = self.passages.get_mut(worker as usize) else { continue };
             let begin = passages.partition_point(|one| chunk_id(one.id) < chunk);
-            let (_, passages) = passages.split_at_mut(begin);
-            for one in passages.iter_mut().take_while(|one| chunk_id(one.id) == chunk) {
+            let passages = passages.iter_mut().skip(begin);
+            for one in passages.take_while(|one| chunk_id(one.id) == chunk) {
                 one.score = one.score.saturating_mul(FAVORED) / 100;
             }
         }

@@ -228,10 +228,10 @@ impl<'a> CountedLines<'a> {
 fn text_key(line: &[u8]) -> Key {
     let text = line.trim_ascii();
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, rest) = text.split_at(digits);
-    let numbered =
-        ["→".as_bytes(), b"\t"].iter().find_map(|separator| rest.strip_prefix(*separator));
-    let text = numbered.filter(|_| !number.is_empty()).unwrap_or(text);
+    let numbered = text.get(digits..).filter(|_| digits > 0).and_then(|rest| {
+        ["→".as_bytes(), b"\t"].iter().find_map(|separator| rest.strip_prefix(*separator))
+    });
+    let text = numbered.unwrap_or(text);
     let mut hash = blake3::Hasher::new();
     hash.update(text.trim_ascii());
     digest(&hash)

@@ -95,11 +95,11 @@ impl<'a> FileSearcher<'a> {
     ) -> SearchEnd {
         let FileSearcher { pattern, searcher, buffer } = self;
         // Most files fit into one chunk, so one read is enough.
-        let read = match read_beginning(file, buffer) {
-            Ok(read) => read,
-            Err(_) => return SearchEnd { bytes: 0, stopped: Some(StopReason::Unreadable) },
+        let read = read_beginning(file, buffer);
+        let Some(chunk) = read.ok().and_then(|read| buffer.get(..read)) else {
+            return SearchEnd { bytes: 0, stopped: Some(StopReason::Unreadable) };
         };
-        let (chunk, _) = buffer.split_at(read);
+        let read = chunk.len();
         let is_utf16 = UTF16.iter().any(|mark| chunk.starts_with(mark));
         if !is_utf16 && is_binary(chunk) {
             return SearchEnd { bytes: read as u64, stopped: Some(StopReason::Binary) };
