@@ -10,7 +10,7 @@ use rustix::process::chdir;
 
 use super::cause::{FailedStep, StageFailure};
 use super::mounts::OWN_PROGRAM;
-use super::stage::{PROGRAM, StageOrder};
+use super::stage::{PROGRAM, StageRequest};
 use super::{call_filter, files, identity, landlock, limits, privileges};
 
 /// Exit code if the command cannot be executed, as in env(1).
@@ -20,20 +20,20 @@ const NOT_FOUND: u8 = 127;
 
 /// Serves the stage: runs the command in this process.
 pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
-    let order = StageOrder::read(descriptor)?;
+    let request = StageRequest::read(descriptor)?;
     identity::enter(CloneFlags::empty(), descriptor)?;
     // The inherited directory belongs to the real workspace.
-    chdir(&order.spec.directory).step("enter the workspace")?;
+    chdir(&request.spec.directory).step("enter the workspace")?;
     files::close_descriptors_except(&[]).step("close descriptors")?;
     privileges::give_up()?;
     call_filter::install()?;
-    if !order.has_group {
+    if !request.has_group {
         // In the namespace of this process, so that only its processes count.
-        limits::limit_process(&order.spec)?;
+        limits::limit_process(&request.spec)?;
     }
-    landlock::restrict(&order.spec)?;
-    order.signal_mask().thread_set_mask().step("restore the signal mask")?;
-    let Some((program, arguments)) = order.command.split_first() else {
+    landlock::restrict(&request.spec)?;
+    request.signal_mask().thread_set_mask().step("restore the signal mask")?;
+    let Some((program, arguments)) = request.command.split_first() else {
         return Err(StageFailure::new("cannot run nothing; try `-- COMMAND`"));
     };
     let program = if program == PROGRAM { OsStr::new(OWN_PROGRAM) } else { program };

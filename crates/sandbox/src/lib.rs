@@ -42,7 +42,7 @@ mod wrap;
 
 pub use files::close_descriptors_except;
 pub use landlock::LandlockLevel;
-pub use limits::{LimitMethod, limit_method};
+pub use limits::{LimitMethod, probe_limits};
 pub use mount_table::unescape;
 pub use preflight::preflight;
 pub use probe::{Protections, TrialView, probe};
@@ -57,7 +57,7 @@ const NOT_RUN: u8 = 125;
 
 /// Runs a stage of the sandbox in this process, as [`SandboxSpec::wrap`] starts it.
 ///
-/// `descriptor` holds the order. A failure is printed on stderr.
+/// `descriptor` holds the request. A failure is printed on stderr.
 pub fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCode {
     let ended = privileges::allow_tracing(false).and_then(|()| match stage {
         Stage::Outer => outer::serve(descriptor),

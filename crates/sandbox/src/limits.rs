@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, stat, unlinkat};
 use rustix::process::{Resource, Rlimit, geteuid, getpid, getrlimit, setrlimit};
 
 use super::cause::{FailedStep, StageFailure};
@@ -35,20 +35,19 @@ pub enum LimitMethod {
     Process,
 }
 
-/// A control group of the sandbox, with this process in it.
+/// A control group of the sandbox. When dropped, it is removed, after this process has left it.
 pub(super) struct ControlGroup {
     parent: OwnedFd,
     name: String,
     /// The file that moves this process back to its previous group.
-    before: OwnedFd,
+    before: Option<OwnedFd>,
 }
 
-pub fn limit_method() -> LimitMethod {
+/// Returns the method by which limits work here. To find out, this makes a control group, which is
+/// removed at once.
+pub fn probe_limits() -> LimitMethod {
     match ControlGroup::make() {
-        Some((parent, name, _)) => {
-            let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
-            LimitMethod::ControlGroup
-        }
+        Some(_) => LimitMethod::ControlGroup,
         None => LimitMethod::Process,
     }
 }
@@ -60,7 +59,7 @@ impl ControlGroup {
         if spec.max_memory.is_none() && spec.max_processes.is_none() {
             return Ok(None);
         }
-        let Some((parent, name, before)) = ControlGroup::make() else {
+        let Some((mut group, before)) = ControlGroup::make() else {
             if geteuid().is_root() && spec.max_processes.is_some() {
                 return Err(StageFailure::new(
                     "cannot limit the number of processes: root has no limit without a control \
@@ -69,9 +68,8 @@ impl ControlGroup {
             }
             return Ok(None);
         };
-        let before =
-            files::open_for_writing(&before.join("cgroup.procs")).step("open a control group")?;
-        let group = ControlGroup { parent, name, before };
+        let before = files::open_for_writing(&before.join("cgroup.procs"));
+        group.before = Some(before.step("open a control group")?);
         let processes = spec.max_processes.map(|max| max.saturating_add(OWN_PROCESSES));
         for (file, limit) in [("memory.max", spec.max_memory), ("pids.max", processes)] {
             if let Some(limit) = limit {
@@ -86,14 +84,8 @@ impl ControlGroup {
         Ok(Some(group))
     }
 
-    pub(super) fn leave(self) {
-        // A group that cannot be removed is empty and does no harm.
-        let _ = files::write_all(&self.before, getpid().as_raw_pid().to_string().as_bytes());
-        let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
-    }
-
-    /// Makes a group. Returns its parent, its name, and the path of the present group.
-    fn make() -> Option<(OwnedFd, String, PathBuf)> {
+    /// Makes a group. Returns it, and the path of the present group.
+    fn make() -> Option<(ControlGroup, PathBuf)> {
         let own = own_group()?;
         // A group with processes cannot pass controllers on to groups beneath it, but the one
         // above it may.
@@ -104,12 +96,9 @@ impl ControlGroup {
                 let folder = openat(CWD, parent, flags, Mode::empty()).ok()?;
                 rustix::fs::fstatfs(&folder).ok().filter(|stat| stat.f_type == MAGIC)?;
                 mkdirat(&folder, &name, Mode::from_raw_mode(0o755)).ok()?;
-                let has = |file: &str| rustix::fs::stat(parent.join(&name).join(file)).is_ok();
-                if has("memory.max") && has("pids.max") {
-                    return Some((folder, name, own.clone()));
-                }
-                let _ = unlinkat(&folder, &name, AtFlags::REMOVEDIR);
-                None
+                let group = ControlGroup { parent: folder, name, before: None };
+                let has = |file: &str| stat(parent.join(&group.name).join(file)).is_ok();
+                (has("memory.max") && has("pids.max")).then(|| (group, own.clone()))
             },
         )
     }
@@ -118,6 +107,16 @@ impl ControlGroup {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let path = Path::new(&self.name).join(file);
         files::write_all(openat(&self.parent, path, flags, Mode::empty())?, text.as_bytes())
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = files::write_all(before, getpid().as_raw_pid().to_string().as_bytes());
+        }
+        // A group that cannot be removed is empty and does no harm.
+        let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{
 use super::cause::{FailedStep, StageFailure};
 use super::limits::ControlGroup;
 use super::signals::{StageEvent, StageSignals};
-use super::stage::{Stage, StageOrder};
+use super::stage::{Stage, StageRequest};
 use super::watch::OutsideMounts;
 use super::{NOT_RUN, files, identity, loopback, mounts, privileges};
 
@@ -22,26 +22,26 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let (queue, mask) = StageSignals::new()?;
     files::close_descriptors_except(&[descriptor, queue.number()])
         .step("close inherited descriptors")?;
-    let mut order = StageOrder::read(descriptor)?;
-    order.blocked_signals = mask.iter().map(|signal| signal as i32).collect();
-    end_with_parent(order.parent)?;
+    let mut request = StageRequest::read(descriptor)?;
+    request.blocked_signals = mask.iter().map(|signal| signal as i32).collect();
+    end_with_parent(request.parent)?;
     let mut namespaces =
         CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;
-    if !order.spec.network {
+    if !request.spec.network {
         namespaces |= CloneFlags::CLONE_NEWNET;
     }
-    let group = ControlGroup::enter(&order.spec)?;
-    order.has_group = group.is_some();
-    order.write(descriptor)?;
+    let group = ControlGroup::enter(&request.spec)?;
+    request.has_group = group.is_some();
+    request.write(descriptor)?;
     let outside = OutsideMounts::open().step("watch the mounts")?;
     identity::enter(namespaces, descriptor)?;
-    if order.spec.nested {
+    if request.spec.nested {
         identity::forbid_control_groups()?;
     }
-    if !order.spec.network {
+    if !request.spec.network {
         loopback::bring_up()?;
     }
-    let shown = mounts::build(&order.spec)?;
+    let shown = mounts::build(&request.spec)?;
 
     let (status, status_writer) = status_pipe()?;
     privileges::pass_on()?;
@@ -60,9 +60,8 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
             break ended;
         }
     };
-    if let Some(group) = group {
-        group.leave();
-    }
+    // Left before this process ends itself by a signal.
+    drop(group);
     let mut code = [0; 4];
     let end = match rustix::io::read(&status, &mut code) {
         Ok(4) => End::of_command(i32::from_le_bytes(code)),

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::landlock::{self, LandlockLevel};
-use super::limits::{LimitMethod, limit_method};
+use super::limits::{LimitMethod, probe_limits};
 use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 use super::stage::{PROGRAM, Stage};
 
@@ -76,7 +76,7 @@ pub fn probe(
     trial.check_outside()?;
     let landlock = LandlockLevel::from_name(&output)
         .ok_or_else(|| Refusal("cannot understand the answer of a trial".to_owned()))?;
-    Ok(Protections { landlock, limits: limit_method() })
+    Ok(Protections { landlock, limits: probe_limits() })
 }
 
 /// Runs a command in a sandbox and returns its output.

@@ -1,4 +1,4 @@
-//! The stages of the sandbox, and the order that they share.
+//! The stages of the sandbox, and the request that they share.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -14,8 +14,8 @@ use super::spec::SandboxSpec;
 /// This program, even if its path is covered by a mount.
 pub(super) const PROGRAM: &str = "/proc/self/exe";
 
-/// Maximum size of an order, in bytes. Arguments of a command have at most 6 MiB.
-const ORDER_MAX: u64 = 64 << 20;
+/// Maximum size of a request, in bytes. Arguments of a command have at most 6 MiB.
+const REQUEST_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -29,7 +29,7 @@ pub enum Stage {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct StageOrder {
+pub(super) struct StageRequest {
     pub(super) spec: SandboxSpec,
     pub(super) command: Vec<OsString>,
     pub(super) parent: i32,
@@ -78,20 +78,20 @@ impl Stage {
     }
 }
 
-impl StageOrder {
-    pub(super) fn read(descriptor: i32) -> Result<StageOrder, StageFailure> {
-        let bytes = files::read(&files::own_descriptor(descriptor), ORDER_MAX)
-            .step("read the order of the sandbox")?;
+impl StageRequest {
+    pub(super) fn read(descriptor: i32) -> Result<StageRequest, StageFailure> {
+        let bytes = files::read(&files::own_descriptor(descriptor), REQUEST_MAX)
+            .step("read the request of the sandbox")?;
         postcard::from_bytes(&bytes).map_err(|error| {
-            StageFailure::new(format!("cannot read the order of the sandbox: {error}"))
+            StageFailure::new(format!("cannot read the request of the sandbox: {error}"))
         })
     }
 
     pub(super) fn write(&self, descriptor: i32) -> Result<(), StageFailure> {
         let bytes = postcard::to_stdvec(self)
-            .map_err(|error| StageFailure::new(format!("cannot pass the order on: {error}")))?;
+            .map_err(|error| StageFailure::new(format!("cannot pass the request on: {error}")))?;
         files::write(&files::own_descriptor(descriptor), &bytes)
-            .step("pass the order of the sandbox on")
+            .step("pass the request of the sandbox on")
     }
 
     pub(super) fn signal_mask(&self) -> SigSet {

@@ -10,13 +10,13 @@ use rustix::process::getpid;
 
 use super::files::write_all;
 use super::spec::SandboxSpec;
-use super::stage::{PROGRAM, Stage, StageOrder};
+use super::stage::{PROGRAM, Stage, StageRequest};
 
 /// A command line that runs a command in a sandbox. It must live until the program runs.
 #[derive(Debug)]
 pub struct WrappedCommand {
     pub command: Vec<OsString>,
-    _order: OwnedFd,
+    _request: OwnedFd,
 }
 
 impl SandboxSpec {
@@ -32,20 +32,20 @@ impl SandboxSpec {
     /// descriptor is left.
     pub fn wrap(&self, command: &[OsString]) -> io::Result<WrappedCommand> {
         self.check()?;
-        let order = StageOrder {
+        let request = StageRequest {
             spec: self.clone(),
             command: command.to_vec(),
             parent: getpid().as_raw_pid(),
             blocked_signals: Vec::new(),
             has_group: false,
         };
-        let bytes = postcard::to_stdvec(&order).map_err(io::Error::other)?;
+        let bytes = postcard::to_stdvec(&request).map_err(io::Error::other)?;
         // Without CLOEXEC, so that the stages inherit it.
         let file = memfd_create("swarmletfs-sandbox", MemfdFlags::empty())?;
         write_all(&file, &bytes)?;
         let stage = Stage::Outer.arguments(file.as_raw_fd(), None);
         let command = [OsString::from(PROGRAM)].into_iter().chain(stage).collect();
-        Ok(WrappedCommand { command, _order: file })
+        Ok(WrappedCommand { command, _request: file })
     }
 
     /// Checks that no writable path shows anything that must stay hidden or unchanged.

@@ -291,7 +291,7 @@ fn choose_variables(access: &AccessArgs, reporter: &Reporter) -> anyhow::Result<
 fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> {
     let limits = &arguments.limits;
     let has_limits = limits.memory.is_some() || limits.pids.is_some();
-    if !has_limits || sandbox::limit_method() == LimitMethod::ControlGroup {
+    if !has_limits || sandbox::probe_limits() == LimitMethod::ControlGroup {
         return Ok(());
     }
     if limits.pids.is_some() && rustix::process::geteuid().is_root() {
