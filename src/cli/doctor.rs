@@ -8,6 +8,7 @@
 mod change_detection;
 mod finding;
 mod fuse;
+mod isolation;
 mod kernel;
 mod limits;
 mod lost_runners;
@@ -17,7 +18,6 @@ mod recording;
 mod stores;
 mod text;
 mod trial_mount;
-mod walls;
 mod workers;
 
 use clap::Args;
@@ -39,13 +39,13 @@ use super::{exit, mount_options};
 use finding::{Finding, Level};
 
 pub(super) const HELP: &str = "\
-Checks FUSE, the kernel, the walls of `run`, the stores, limits and mounts. Each finding is ok, a \
+Checks FUSE, the kernel, isolation by `run`, the stores, limits and mounts. Each finding is ok, a \
 note (worth knowing) or a problem (prevents mounting or reading), with a remedy where one is \
 known. The stores are those that `mount` would use. If none is named, the places of all known \
 programs are checked, too, also of programs that cannot be read yet.
 
 Without --repair, nothing is changed. As a test, an empty tree is mounted on a new folder in \
-$TMPDIR, and a command is run behind the walls of `run` in another one. Both are removed afterwards.
+$TMPDIR, and `run` isolates a command in another one. Both are removed afterwards.
 
 --repair mends what recorders left that ended early, as by a crash: it removes workers that were \
 not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \
@@ -106,7 +106,7 @@ struct DoctorReport {
     program: &'static str,
     kernel: kernel::Kernel,
     fuse: fuse::Fuse,
-    run: walls::RunFacts,
+    run: isolation::RunFacts,
     stores: Vec<stores::StoreFacts>,
     /// Places where programs leave sessions; empty if the stores were named.
     places: Vec<places::PlaceFacts>,
@@ -142,7 +142,7 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
     let (kernel, fuse, run, stores, mounts) = thread::scope(|scope| {
         let kernel = start(scope, kernel::inspect)?;
         let fuse = start(scope, fuse::inspect)?;
-        let run = start(scope, walls::inspect)?;
+        let run = start(scope, isolation::inspect)?;
         let stores = start(scope, || stores::inspect_in_subprocess(arguments))?;
         let mounts = start(scope, || mounts::inspect(table))?;
         anyhow::Ok((joined(kernel)?, joined(fuse)?, joined(run)?, joined(stores)?, joined(mounts)?))

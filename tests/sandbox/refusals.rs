@@ -48,10 +48,10 @@ fn assert_reported(output: &Output, cause: &str) {
     let faults: Vec<String> = schema.iter_errors(&report).map(|fault| fault.to_string()).collect();
     assert_eq!(faults, [""; 0], "{report:#}");
     let findings = report["findings"].as_array().unwrap();
-    let walls = findings.iter().find(|finding| finding["check"] == "walls").unwrap();
-    assert_eq!(walls["level"], "note");
-    assert!(walls["says"].as_str().unwrap().contains(cause), "{walls:#}");
-    assert!(walls["cure"].as_str().unwrap().contains("--no-sandbox"), "{walls:#}");
+    let isolation = findings.iter().find(|finding| finding["check"] == "isolation").unwrap();
+    assert_eq!(isolation["level"], "note");
+    assert!(isolation["says"].as_str().unwrap().contains(cause), "{isolation:#}");
+    assert!(isolation["cure"].as_str().unwrap().contains("--no-sandbox"), "{isolation:#}");
 }
 
 #[test]

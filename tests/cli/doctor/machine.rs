@@ -38,7 +38,7 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
     assert!(report["kernel"]["landlock_abi"].is_i64());
     assert_eq!((&report["fuse"]["device"], &report["fuse"]["root"]), (&true.into(), &true.into()));
     assert_eq!(report["fuse"]["mount"], true);
-    finding(&report, "walls", "ok", &["run puts a command behind walls"]);
+    finding(&report, "isolation", "ok", &["run isolates a command"]);
     finding(&report, "engine", "ok", &["run makes overlays"]);
     assert_eq!(
         (&report["run"]["engine"], &report["run"]["refusal"]),
@@ -225,7 +225,7 @@ fn doctor_names_system_calls_forbidden_by_a_container() {
             .unwrap();
     finding(&report, "landlock", "note", &[]);
     assert_eq!(report["kernel"]["landlock_abi"], 0);
-    finding(&report, "walls", "note", &["there is no landlock", "abstract sockets"]);
+    finding(&report, "isolation", "note", &["there is no landlock", "abstract sockets"]);
     assert_eq!(report["run"]["landlock"], "none");
     assert_eq!(report["stores"][0]["workers"], 1);
 }

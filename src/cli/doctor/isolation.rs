@@ -1,4 +1,4 @@
-//! Inspects which engine and which walls `run` can use here, by a trial in $TMPDIR.
+//! Inspects the engine and the isolation that `run` can use here, by a trial in $TMPDIR.
 
 use std::fs;
 
@@ -16,15 +16,15 @@ const NO_SANDBOX: &str = "`swarmletfs run --no-sandbox` runs a command in a copy
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RunFacts {
-    /// The engine of `run`: `overlay` or `copy`; null if no command can be run behind walls.
+    /// The engine of `run`: `overlay` or `copy`; null if no command can be isolated.
     engine: Option<&'static str>,
     /// The extent of Landlock: `full`, `files` without signals and abstract sockets, or `none`;
-    /// null if there are no walls.
+    /// null if no command can be isolated.
     landlock: Option<&'static str>,
     /// Enforcement of `--memory` and `--pids`: `cgroup` for all processes together, `process` for
-    /// each; null if there are no walls.
+    /// each; null if no command can be isolated.
     limits: Option<&'static str>,
-    /// The reason why there is no overlay, or no wall at all; null if there is an overlay.
+    /// The reason why there is no overlay, or no isolation at all; null if there is an overlay.
     refusal: Option<String>,
 }
 
@@ -40,18 +40,20 @@ pub(super) fn inspect() -> (RunFacts, Vec<Finding>) {
     match try_out() {
         TrialResult::Overlay(protections) => {
             let engine = Finding::ok(TOPIC, "engine", "run makes overlays of workspaces");
-            let findings = vec![walls(protections.landlock), engine, limits(protections.limits)];
+            let findings =
+                vec![isolation(protections.landlock), engine, limits(protections.limits)];
             (RunFacts::new("overlay", protections, None), findings)
         }
         TrialResult::Copy(protections, reason) => {
             let message = format!("run copies workspaces, because no overlay works: {reason}");
             let engine = Finding::note(TOPIC, "engine", message);
-            let findings = vec![walls(protections.landlock), engine, limits(protections.limits)];
+            let findings =
+                vec![isolation(protections.landlock), engine, limits(protections.limits)];
             (RunFacts::new("copy", protections, Some(reason)), findings)
         }
         TrialResult::Nothing(reason) => {
             let message = format!("run cannot protect this machine from a command: {reason}");
-            let finding = Finding::note(TOPIC, "walls", message).with_remedy(NO_SANDBOX);
+            let finding = Finding::note(TOPIC, "isolation", message).with_remedy(NO_SANDBOX);
             (RunFacts { refusal: Some(reason), ..RunFacts::default() }, vec![finding])
         }
     }
@@ -99,19 +101,19 @@ impl RunFacts {
     }
 }
 
-fn walls(landlock: LandlockLevel) -> Finding {
-    let walls = "run puts a command behind walls: namespaces, read-only files";
+fn isolation(landlock: LandlockLevel) -> Finding {
+    let isolation = "run isolates a command: namespaces, read-only files";
     let missing = "abstract sockets and the process group of the command stay open";
     match landlock {
-        LandlockLevel::Full => Finding::ok(TOPIC, "walls", format!("{walls}, landlock")),
+        LandlockLevel::Full => Finding::ok(TOPIC, "isolation", format!("{isolation}, landlock")),
         LandlockLevel::Files => {
-            let message = format!("{walls}, landlock for files only; {missing}");
-            Finding::note(TOPIC, "walls", message)
+            let message = format!("{isolation}, landlock for files only; {missing}");
+            Finding::note(TOPIC, "isolation", message)
                 .with_remedy("Linux 6.12 and later close them; --no-network closes the former")
         }
         LandlockLevel::Nothing => {
-            let message = format!("{walls}; there is no landlock, so {missing}");
-            Finding::note(TOPIC, "walls", message).with_remedy(
+            let message = format!("{isolation}; there is no landlock, so {missing}");
+            Finding::note(TOPIC, "isolation", message).with_remedy(
                 "enable landlock in the kernel; --no-network closes abstract sockets, too",
             )
         }
