@@ -17,7 +17,7 @@ fn bits_are_removed_from_the_directory_of_a_worker() {
         let done = place.sh(&["--no-sandbox"], script);
         done.assert_success();
         assert_eq!(done.out, "6755\n");
-        let note = "setuid and setgid bits were removed from files of the worker's directory: \
+        let note = "setuid and setgid bits were removed from files in the worker's directory: \
                     outputs/closed/true";
         assert!(done.err.contains(note), "{done:#?}");
         assert_eq!(place.json("store/workers/w/changes.json")["notes"][0], note);

@@ -23,14 +23,17 @@ use rustix::thread::{Pid, gettid};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
-/// Time after the deadline at which running work is abandoned.
+/// Time since the missed deadline after which work that still runs is abandoned.
 pub const OVERDUE: Duration = Duration::from_secs(5);
-/// Most detached threads at a time. While there are that many, no work is started.
+/// Maximum number of detached threads that run at a time, over all subjects. At that number, new
+/// work is refused as [`Unfinished::Late`] until one of them returns.
 const DETACHED_MAX: usize = 64;
 /// Interval at which a waiting caller checks its deadline.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Most idle threads kept for further work, and the time for which each is kept.
+/// Maximum number of idle threads that are kept for further work. Beyond it, a thread ends with its
+/// work.
 const IDLE_MAX: usize = 16;
+/// Time after which an idle thread ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 /// Nice value of a thread whose work was abandoned.
 const LOWEST_PRIORITY: i32 = 19;
@@ -112,11 +115,16 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Runs `work` on another thread and returns its result.
     ///
     /// `work` receives a deadline that passes when `deadline` does, and should return within
-    /// `grace` after that. A panic in `work` is propagated to the caller.
+    /// `grace` after that. If it does not, its thread is detached and runs on, and this returns; it
+    /// checks the time every 20 ms. Only if the system refuses a thread, the caller's own thread
+    /// runs `work`, without a limit. A panic in `work` is propagated to the caller.
     ///
     /// # Errors
     ///
-    /// [`Unfinished`] if `work` takes longer, or if earlier work on `subject` did and still runs.
+    /// - [`Unfinished::Late`] if `work` takes longer, if earlier work on `subject` did and still
+    ///   runs, or if 64 threads are detached.
+    /// - [`Unfinished::Abandoned`] if the work on `subject` still runs [`OVERDUE`] after its
+    ///   deadline.
     pub fn run<R: Send + 'static>(
         &self,
         subject: &K,

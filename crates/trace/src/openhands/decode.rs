@@ -73,7 +73,7 @@ fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>
         for event in events {
             match version(event) {
                 Some(FormatVersion::Zero) => {}
-                Some(FormatVersion::One) => version_1::find_branch(index, number, event),
+                Some(FormatVersion::One) => version_1::rewind_to_parent(index, number, event),
                 None if event.kind.as_str().is_empty() => index.count_unknown_type("(none)"),
                 None => index.count_unknown_type(event.kind.as_str()),
             }

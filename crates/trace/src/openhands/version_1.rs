@@ -1,4 +1,4 @@
-//! Events of version 1.
+//! Turns and facts from the events of version 1.
 
 use memchr::memmem;
 
@@ -37,7 +37,7 @@ const TURN_KINDS: [&str; 9] = [
 /// The parent of an event that begins another conversation in the same directory.
 const ROOT: &str = "__root__";
 const FINISH: &str = "finish";
-/// The note of the program that it omitted a part of a result.
+/// Note by which the program marks a result that it truncated.
 const TRUNCATION_NOTE: &str = "<response clipped>";
 /// The ID of results that name no call.
 const NO_CALL: &str = "(none)";
@@ -46,8 +46,8 @@ pub(super) fn is_known_kind(kind: &str) -> bool {
     SILENT_KINDS.contains(&kind) || TURN_KINDS.contains(&kind)
 }
 
-/// Continues the conversation after the parent of an event, if it is not the event before.
-pub(super) fn find_branch(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
+/// Rewinds the conversation to the parent of an event, unless that is the previous event.
+pub(super) fn rewind_to_parent(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
     match event.parent_id.as_str() {
         "" => {}
         ROOT => index.truncate_messages(number, 0),
@@ -110,7 +110,8 @@ fn message_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     }
 }
 
-/// Returns the turn of a call, and one of the agent's final words if it finishes.
+/// Returns the turn of a call. A call that finishes the conversation adds a turn with the agent's
+/// final message.
 fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
     let action = event.action.object();
     let kind = action.map(|action| action.text("kind")).unwrap_or_default();
@@ -143,7 +144,7 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
     turns
 }
 
-/// Returns the turn of a result, which gets the ID of its call.
+/// Returns the turn of a result, with the ID of the call that it answers.
 fn result_turn<'a>(event: &'a Event<'_>, result: ResultPart<'a>) -> Turn<'a> {
     let ids = [event.tool_call_id.as_str(), event.action_id.as_str()];
     let call = ids.into_iter().find(|id| !id.is_empty()).unwrap_or(NO_CALL);

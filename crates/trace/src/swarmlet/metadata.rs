@@ -145,7 +145,7 @@ fn stated_status(
     let own = match (fields.word("status"), code) {
         (Some(word), code) => Some((status::with_exit_code(&word, code), word)),
         (None, Some(code)) => {
-            Some((status::of_exit_code(code), format!("exit_code {code}").into()))
+            Some((status::from_exit_code(code), format!("exit_code {code}").into()))
         }
         (None, None) => None,
     };

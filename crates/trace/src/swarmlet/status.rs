@@ -1,7 +1,8 @@
-//! The status of a worker: its words, and an exit code in place of one.
+//! Parses the status of a worker, which is a word, an exit code, or both.
 
 use swarmletfs_base::model::Status;
 
+/// The status words of the format.
 pub(super) const WORDS: [(&str, Status); 6] = [
     ("waiting", Status::Waiting),
     ("created", Status::Created),
@@ -10,7 +11,7 @@ pub(super) const WORDS: [(&str, Status); 6] = [
     ("success", Status::Completed),
     ("failed", Status::Failed),
 ];
-/// Other words that can mean only one status.
+/// Other words for them that are unambiguous.
 const SYNONYMS: [(&str, Status); 29] = [
     ("blocked", Status::Waiting),
     ("input_required", Status::Waiting),
@@ -42,7 +43,7 @@ const SYNONYMS: [(&str, Status); 29] = [
     ("aborted", Status::Abandoned),
     ("abandoned", Status::Abandoned),
 ];
-/// Synonyms that state an end but no success, so that an exit code may state a failure.
+/// Synonyms that state an end without success or failure, so that an exit code decides.
 const ENDED: [&str; 4] = ["done", "finished", "ended", "exited"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,22 +70,22 @@ impl StatusWord {
     }
 }
 
-/// Returns the status that a word states; unknown if the word is not recognized.
+/// Returns the status that a word states, or `Unknown` for other words.
 pub(super) fn parse(word: &str) -> Status {
     StatusWord::parse(word).map_or(Status::Unknown, |word| word.status)
 }
 
-/// Returns the status of a worker with this word and the exit code of its process. The code counts
-/// if the word states no more than an end.
+/// Returns the status of a worker by its word, and by the exit code of its process if the word
+/// states only an end.
 pub(super) fn with_exit_code(word: &str, exit_code: Option<i64>) -> Status {
     match (StatusWord::parse(word), exit_code) {
-        (Some(StatusWord { states_only_an_end: true, .. }), Some(code)) => of_exit_code(code),
+        (Some(StatusWord { states_only_an_end: true, .. }), Some(code)) => from_exit_code(code),
         (Some(word), _) => word.status,
         (None, _) => Status::Unknown,
     }
 }
 
-pub(super) fn of_exit_code(code: i64) -> Status {
+pub(super) fn from_exit_code(code: i64) -> Status {
     if code == 0 { Status::Completed } else { Status::Failed }
 }
 

@@ -64,7 +64,7 @@ impl CopyWalk<'_> {
         names: &[Name],
     ) -> SearchResult<()> {
         for name in names {
-            self.must_have_time()?;
+            self.check_deadline()?;
             self.walk_entry(&path.join(name), (folder, lower), name)?;
         }
         let manifest = self.manifest;
@@ -73,7 +73,7 @@ impl CopyWalk<'_> {
             .children(path)
             .iter()
             .filter(missing)
-            .try_for_each(|name| self.deleted(&path.join(name), lower))
+            .try_for_each(|name| self.visit_deleted(&path.join(name), lower))
     }
 
     fn walk_entry(
@@ -94,7 +94,7 @@ impl CopyWalk<'_> {
         }
         let old = self.manifest.get(path);
         if old.is_some_and(|old| old.kind == EntryKind::Folder) && !is_folder {
-            self.deleted_beneath(path, lower)?;
+            self.visit_deleted_beneath(path, lower)?;
         }
         let mut refused = self.refusal(path);
         let mut opened = None;
@@ -120,21 +120,25 @@ impl CopyWalk<'_> {
 
     /// Visits the entry `path` as deleted, with everything that it held. `parent` is its directory
     /// in the workspace.
-    fn deleted(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
-        self.must_have_time()?;
+    fn visit_deleted(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
+        self.check_deadline()?;
         let Some(old) = self.manifest.get(path) else { return Ok(()) };
         let is_folder = old.kind == EntryKind::Folder;
         if self.rules.is_ignored(path, is_folder) {
             self.ignored += 1;
             return Ok(());
         }
-        self.deleted_beneath(path, parent)?;
+        self.visit_deleted_beneath(path, parent)?;
         let refused = self.refusal(path);
         let old = Some(OldEntry::Copied(old));
         self.visitor.visit(PossibleChange { path, old, new: None, refused })
     }
 
-    fn deleted_beneath(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
+    fn visit_deleted_beneath(
+        &mut self,
+        path: &RelPath,
+        parent: Option<&OpenFolder>,
+    ) -> SearchResult<()> {
         let names = self.manifest.children(path);
         // Entries of a directory only, so most paths need no look at the workspace.
         let name = path.file_name().filter(|_| !names.is_empty());
@@ -144,7 +148,7 @@ impl CopyWalk<'_> {
             self.rules.push(path, &content);
         }
         let walked =
-            names.iter().try_for_each(|name| self.deleted(&path.join(name), folder.as_ref()));
+            names.iter().try_for_each(|name| self.visit_deleted(&path.join(name), folder.as_ref()));
         self.rules.truncate(rules);
         walked
     }
@@ -182,7 +186,7 @@ impl CopyWalk<'_> {
         })
     }
 
-    fn must_have_time(&self) -> SearchResult<()> {
+    fn check_deadline(&self) -> SearchResult<()> {
         if self.deadline.has_time() { Ok(()) } else { Err(SearchStop::Late) }
     }
 }

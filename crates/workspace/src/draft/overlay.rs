@@ -58,13 +58,13 @@ impl OverlayWalk<'_> {
 
     fn walk_names(&mut self, level: &MergedFolder<'_>) -> SearchResult<()> {
         for name in level.names {
-            self.must_have_time()?;
+            self.check_deadline()?;
             self.walk_entry(level, name)?;
         }
         let Some(lower) = level.lower.filter(|_| level.is_opaque) else { return Ok(()) };
         let missing = |name: &Name| level.names.binary_search(name).is_err();
         for name in lower.list().unwrap_or_default().iter().filter(|name| missing(name)) {
-            self.deleted(&level.path, lower, name)?;
+            self.visit_deleted(&level.path, lower, name)?;
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl OverlayWalk<'_> {
         let Some(stat) = self.unless_gone(stat, &path)?.flatten() else { return Ok(()) };
         if stat.is_whiteout {
             return match level.lower {
-                Some(lower) => self.deleted(&level.path, lower, name),
+                Some(lower) => self.visit_deleted(&level.path, lower, name),
                 None => Ok(()),
             };
         }
@@ -92,7 +92,7 @@ impl OverlayWalk<'_> {
         });
         let old_is_folder = old.is_some_and(|old| old.stat.kind == Kind::Folder);
         if let Some(lower) = lower.filter(|_| old_is_folder && !is_folder) {
-            self.deleted_beneath(&path, lower, name)?;
+            self.visit_deleted_beneath(&path, lower, name)?;
         }
         let mut refused = is_hidden.then(|| HIDDEN.to_owned());
         let mut opened = None;
@@ -118,8 +118,13 @@ impl OverlayWalk<'_> {
     }
 
     /// Visits the entry `name` of the workspace as deleted, with everything in it.
-    fn deleted(&mut self, parent: &RelPath, lower: &OpenFolder, name: &Name) -> SearchResult<()> {
-        self.must_have_time()?;
+    fn visit_deleted(
+        &mut self,
+        parent: &RelPath,
+        lower: &OpenFolder,
+        name: &Name,
+    ) -> SearchResult<()> {
+        self.check_deadline()?;
         let path = parent.join(name);
         let Ok(Some(stat)) = lower.stat(name) else { return Ok(()) };
         let is_folder = stat.kind == Kind::Folder;
@@ -131,14 +136,14 @@ impl OverlayWalk<'_> {
             return Ok(());
         }
         if is_folder {
-            self.deleted_beneath(&path, lower, name)?;
+            self.visit_deleted_beneath(&path, lower, name)?;
         }
         let old = Some(OldEntry::Live(LiveEntry { folder: lower, name, stat }));
         self.visitor.visit(PossibleChange { path: &path, old, new: None, refused: None })
     }
 
     /// Visits everything in the directory `name` of the workspace as deleted.
-    fn deleted_beneath(
+    fn visit_deleted_beneath(
         &mut self,
         path: &RelPath,
         lower: &OpenFolder,
@@ -154,7 +159,7 @@ impl OverlayWalk<'_> {
         if let Some(content) = self.rules_in(&folder) {
             self.rules.push(path, &content);
         }
-        let walked = names.iter().try_for_each(|name| self.deleted(path, &folder, name));
+        let walked = names.iter().try_for_each(|name| self.visit_deleted(path, &folder, name));
         self.rules.truncate(rules);
         walked
     }
@@ -179,7 +184,7 @@ impl OverlayWalk<'_> {
         self.hidden.iter().any(|hidden| path.is_within(hidden))
     }
 
-    fn must_have_time(&self) -> SearchResult<()> {
+    fn check_deadline(&self) -> SearchResult<()> {
         if self.deadline.has_time() { Ok(()) } else { Err(SearchStop::Late) }
     }
 

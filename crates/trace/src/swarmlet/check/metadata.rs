@@ -169,7 +169,7 @@ fn check_status(
         }
         (None, Some((value, _)), Some(exit_code)) => {
             remarks.note("accepted_status", subject(value), || {
-                let status = status::of_exit_code(exit_code);
+                let status = status::from_exit_code(exit_code);
                 format!("without a status, exit_code {exit_code} is read as {status}")
             });
         }
