@@ -219,7 +219,8 @@ impl Swarm {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if `regex` is not a regex, [`Error::Unreadable`] if a store cannot be read.
+    /// [`Error::Invalid`] if `regex` is not a regex, [`Error::Unreadable`] if a store cannot be
+    /// read.
     pub fn grep(&self, regex: &str, budget: impl Into<Budget>) -> Result<String> {
         self.grep_in(b".", regex, budget.into())
     }

@@ -42,6 +42,7 @@ const LAYERS: [&str; 32] = [
     "fuse",
     "mcp",
     "cli",
+    "swarm",
 ];
 /// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];

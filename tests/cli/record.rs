@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
@@ -722,6 +723,9 @@ impl Terminal {
     fn read_until(&mut self, text: &str) {
         let mut seen = Vec::new();
         while !contains(&seen, text) {
+            let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
+            let ready = poll(&mut fds, Some(&LIMIT.try_into().unwrap())).unwrap();
+            assert!(ready > 0, "{text} did not come after {}", String::from_utf8_lossy(&seen));
             let mut buffer = [0; 1_000];
             let count = self.master.read(&mut buffer).unwrap();
             seen.extend_from_slice(&buffer[..count]);

@@ -261,9 +261,14 @@ impl Checked {
     /// Returns the parsed lines of thread.jsonl.
     pub fn thread(&self, worker: &str) -> Vec<Value> {
         let lines = self.bytes(worker, "thread.jsonl").split_inclusive(|byte| *byte == b'\n');
-        // A number of a damaged transcript may be none that a program can hold.
-        let lines = lines.map(|line| String::from_utf8_lossy(line).replace("1e999", "1e99"));
-        lines.map(|line| serde_json::from_str(&line).unwrap()).collect()
+        lines
+            .map(|line| {
+                let text = String::from_utf8_lossy(line);
+                // A number of a damaged transcript may be none that a program can hold.
+                let parsed = serde_json::from_str(&text);
+                parsed.or_else(|_| serde_json::from_str(&text.replace("1e999", "1e99"))).unwrap()
+            })
+            .collect()
     }
 
     /// Returns the names of the calls' files.

@@ -7,8 +7,10 @@ use swarmletfs_tree::view::{Filter, View};
 use super::*;
 use crate::support::Seen;
 
-/// The ways in which a session is copied, with the marks that the program leaves on the lines.
-const WAYS: [(&str, fn(&mut Value)); 3] = [
+/// A way to copy a session, with the marks that the program leaves on the lines.
+type Way = (&'static str, fn(&mut Value));
+
+const WAYS: [Way; 3] = [
     ("/bg", |line| {
         line["sessionKind"] = json!("bg");
         mark_answer(line);

@@ -1,7 +1,7 @@
 //! Tests of sessions that wait for a person, or that a record elsewhere ends.
 
 use super::*;
-use crate::support::Seen;
+use crate::support::{Seen, see};
 
 /// Returns a session that asks a question after a call that is ok.
 fn asking() -> Transcript {
@@ -34,7 +34,8 @@ fn open_question_is_waited_for() {
     assert!(summary.contains("workers  1: 1 waiting"), "{summary}");
     let store = store();
     store.write(&place("s"), asking().bytes());
-    let since = text(&tree(&store), "since/0");
+    let since = see(&tree(&store), "since/0").unwrap();
+    let since = std::str::from_utf8(since.bytes()).unwrap();
     assert!(since.contains("\nwaiting for a person: s: since 2026"), "{since}");
 }
 

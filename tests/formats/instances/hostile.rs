@@ -141,18 +141,3 @@ fn large_and_deep_values_cost_only_themselves() {
         assert_eq!(seen.calls().len(), shown_bytes(program, whole.into_bytes()).calls().len());
     }
 }
-
-/// Prints the time to read a run of 200 steps that each hold a prompt of half a megabyte.
-#[test]
-#[ignore = "a measurement"]
-fn measure_long_prompts() {
-    let mut step = super::swe_agent::step("ls", "seen", "thought");
-    step["query"] = json!(vec![json!({"role": "tool", "content": "x".repeat(1_000)}); 500]);
-    let bytes = many(Program::Swe, &step, 200);
-    let (size, store, place) = (bytes.len(), Memory::new(), Program::Swe.place());
-    store.write(&place, bytes);
-    let start = Instant::now();
-    let seen = read_one(&Program::Swe.format(), &store, &place);
-    let took = start.elapsed();
-    println!("{} calls, {} MB, {took:?}", seen.calls().len(), size / 1_000_000);
-}

@@ -428,29 +428,4 @@ mod tests {
         let failed = for_each(&Broken, 0..FILE_MAX, &MEMBERS, Deadline::never(), |_| true);
         assert_eq!(failed, Err(Error::NotFound));
     }
-
-    /// Prints the speed of reading documents. The second kind holds steps with long prompts.
-    #[test]
-    #[ignore = "a measurement"]
-    fn measure_speed() {
-        let message = r#"{"role": "tool", "content": "line one\nline \"two\"\n", "n": 1.5}"#;
-        let prompt = format!("[{}]", vec![message; 5_000].join(", "));
-        let step = format!(r#"{{"action": "ls", "observation": "x", "query": {prompt}}}"#);
-        for (name, record, count) in [("messages", message, 1_000_000), ("prompts", &*step, 200)] {
-            let text = format!(r#"{{"list": [{}]}}"#, vec![record; count].join(", "));
-            let (file, start) = (Bytes(text.into_bytes()), std::time::Instant::now());
-            let mut bytes = 0;
-            for_each(&file, 0..FILE_MAX, &MEMBERS, Deadline::never(), |event| {
-                if let DocumentEvent::Record(record) = event {
-                    let read: serde_json::Result<serde::de::IgnoredAny> =
-                        serde_json::from_str(record.text);
-                    bytes += read.map_or(0, |_| record.text.len());
-                }
-                true
-            })
-            .unwrap();
-            let rate = bytes as f64 / start.elapsed().as_secs_f64() / 1e6;
-            println!("{name}: {} MB, {rate:.0} MB/s", file.0.len() / 1_000_000);
-        }
-    }
 }
