@@ -358,7 +358,7 @@ pub fn main() -> ExitCode {
         Command::Gc(arguments) => gc::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
-        Command::Hook(command) => Ok(hook::run(&command)),
+        Command::Hook(command) => hook::run(&command),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

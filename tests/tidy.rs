@@ -9,7 +9,7 @@ use std::process::Command;
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 32] = [
+const LAYERS: [&str; 33] = [
     "split",
     "unicode",
     "name",

@@ -5,6 +5,8 @@
 //! every error ends in silence and exit code 0. The input is not trusted: a path in it is used only
 //! if it lies in the program's own folder, and the store opens it beneath that folder.
 
+mod install;
+
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -27,13 +29,7 @@ use crate::trace::{ReportedEnd, ended_task};
 use crate::view::{Filter, View};
 
 const CLAUDE_CODE_HELP: &str = "\
-Put this into .claude/settings.json of a project, or into ~/.claude/settings.json:
-
-  {\"hooks\": {
-    \"PostToolUse\": [{\"matcher\": \"Task|Agent\", \"hooks\": [
-      {\"type\": \"command\", \"command\": \"swarmletfs hook claude-code\", \"timeout\": 5}]}],
-    \"UserPromptSubmit\": [{\"hooks\": [
-      {\"type\": \"command\", \"command\": \"swarmletfs hook claude-code\", \"timeout\": 5}]}]}}
+`swarmletfs hook install claude-code` puts it into the settings.
 
 When a subagent ends, the model that started it receives at most 800 bytes: the outcome by the \
 record, failed calls, calls that look like failures, doubts about the subagent's claims, the \
@@ -51,7 +47,8 @@ const INPUT_MAX: u64 = 1 << 20;
 const ID_MAX: usize = 64;
 
 pub(super) const HELP: &str = "\
-Example:
+Examples:
+  swarmletfs hook install claude-code
   swarmletfs hook claude-code < event.json";
 
 /// The program that runs the hook.
@@ -60,6 +57,9 @@ pub(super) enum HookCommand {
     /// Answer a hook of Claude Code, whose JSON is read from stdin
     #[command(after_help = CLAUDE_CODE_HELP)]
     ClaudeCode(HookArgs),
+    /// Put a hook into the settings of its program, or take it out
+    #[command(after_help = install::HELP)]
+    Install(install::InstallArgs),
 }
 
 /// Arguments of a hook.
@@ -70,8 +70,14 @@ pub(super) struct HookArgs {
     max_time: Duration,
 }
 
-pub(super) fn run(command: &HookCommand) -> ExitCode {
-    let HookCommand::ClaudeCode(HookArgs { max_time }) = command;
+pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        HookCommand::ClaudeCode(arguments) => Ok(answer_hook(arguments)),
+        HookCommand::Install(arguments) => install::run(arguments),
+    }
+}
+
+fn answer_hook(HookArgs { max_time }: &HookArgs) -> ExitCode {
     let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
     // A panic must be silent, too.
     std::panic::set_hook(Box::new(|_| {}));

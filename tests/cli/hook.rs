@@ -9,6 +9,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use super::program::swarmletfs;
 use crate::support::transcript::{PROJECT, Transcript};
 
 const SESSION: &str = "11111111-aaaa-bbbb-cccc-222222222222";
@@ -297,4 +298,69 @@ fn mistakes_on_the_command_line_do_not_exit_with_2() {
         .unwrap();
     let help = (help.status.code(), String::from_utf8(help.stdout).unwrap());
     assert!(help.0 == Some(0) && help.1.contains("\"matcher\": \"Task|Agent\""), "{}", help.1);
+}
+
+/// Runs `hook install claude-code` for the settings in `folder`.
+fn install(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = swarmletfs(["hook", "install", "claude-code"]);
+    command.args(arguments).env("CLAUDE_CONFIG_DIR", folder).current_dir(folder);
+    command.output().unwrap()
+}
+
+#[test]
+fn install_adds_the_hook_once_and_removes_it_wholly() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join("settings.json");
+    let others = json!({"model": "large", "hooks": {"PostToolUse": [{"matcher": "Bash",
+        "hooks": [{"type": "command", "command": "swarmletfs-like hook"}]}]}, "env": {"A": "1"}});
+    let before = format!("{}\n", serde_json::to_string_pretty(&others).unwrap());
+    fs::write(&settings, &before).unwrap();
+    let installed = install(dir.path(), &["--yes"]);
+    assert_eq!(installed.status.code(), Some(0), "{installed:?}");
+    let shown = String::from_utf8(installed.stdout).unwrap();
+    assert!(shown.contains("+            \"command\": \"swarmletfs hook claude-code\""), "{shown}");
+    let after: Value = serde_json::from_slice(&fs::read(&settings).unwrap()).unwrap();
+    assert_eq!(after["hooks"]["PostToolUse"][0], others["hooks"]["PostToolUse"][0]);
+    assert_eq!(after["hooks"]["PostToolUse"][1]["matcher"], "Task|Agent");
+    assert_eq!(after["hooks"]["UserPromptSubmit"].as_array().unwrap().len(), 1);
+    let keys: Vec<&String> = after.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["model", "hooks", "env"]);
+
+    let again = install(dir.path(), &["--yes"]);
+    assert!(String::from_utf8(again.stdout).unwrap().contains("nothing to change"));
+    assert_eq!(install(dir.path(), &["--remove", "--yes"]).status.code(), Some(0));
+    assert_eq!(fs::read_to_string(&settings).unwrap(), before);
+    let again = install(dir.path(), &["--remove", "--yes"]);
+    assert!(String::from_utf8(again.stdout).unwrap().contains("nothing to change"));
+}
+
+#[test]
+fn install_makes_settings_of_a_project_and_leaves_an_empty_object() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(install(dir.path(), &["--project", "--yes"]).status.code(), Some(0));
+    let settings = dir.path().join(".claude/settings.json");
+    assert!(fs::read_to_string(&settings).unwrap().contains("UserPromptSubmit"));
+    assert!(!dir.path().join("settings.json").exists());
+    assert_eq!(install(dir.path(), &["--project", "--remove", "--yes"]).status.code(), Some(0));
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "{}\n");
+}
+
+/// A file that cannot be understood, and one behind a link, are not lost.
+#[test]
+fn install_loses_no_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join("settings.json");
+    for text in ["{\"hooks\": [}", "[]", "{\"hooks\": []}", "{\"hooks\": {\"PostToolUse\": 1}}"] {
+        fs::write(&settings, text).unwrap();
+        let failed = install(dir.path(), &["--yes"]);
+        assert_eq!(failed.status.code(), Some(1), "{text}");
+        assert!(String::from_utf8(failed.stderr).unwrap().starts_with("swarmletfs: cannot "));
+        assert_eq!(fs::read_to_string(&settings).unwrap(), text);
+    }
+    fs::remove_file(&settings).unwrap();
+    let target = dir.path().join("dotfiles.json");
+    fs::write(&target, "{}").unwrap();
+    symlink(&target, &settings).unwrap();
+    assert_eq!(install(dir.path(), &["--yes"]).status.code(), Some(0));
+    assert!(settings.is_symlink() && fs::read_to_string(&target).unwrap().contains("hooks"));
 }

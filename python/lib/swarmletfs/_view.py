@@ -239,11 +239,11 @@ class View:
     def wait(
         self,
         *,
-        until: Literal["finished", "failed", "any"] = "finished",
+        until: Literal["finished", "failed", "waiting", "any"] = "finished",
         timeout: float | None = None,
         since: str | None = None,
     ) -> Changes:
-        """Waits until all workers have finished, one has failed, or anything has changed.
+        """Waits until all workers have finished, one has failed, one waits for a person, or anything has changed.
 
         `timeout` is in seconds. If it passes, `occurred` of the answer is False.
 

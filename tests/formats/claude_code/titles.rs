@@ -82,3 +82,14 @@ fn listing_shows_no_title_that_it_cannot_confirm() {
     assert_eq!(title("u2").as_deref(), Some("Title"));
     assert_eq!(title("u200"), None);
 }
+
+/// The program writes its own words before the task of an agent in a workflow.
+#[test]
+fn task_of_a_workflow_agent_begins_after_the_words_of_the_program() {
+    let mut transcript = Transcript::new("s");
+    let text =
+        "[Workflow harness — computed task] Phase 1 of 2\n\n  Check the disks.\n  All of them.";
+    transcript.user(text).says("Done.");
+    let index = shown(&transcript).index("s");
+    assert_eq!(index["task"], "Check the disks. All of them.");
+}

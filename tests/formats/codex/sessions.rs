@@ -144,8 +144,10 @@ fn subagents_have_a_parent_and_forks_have_none() {
         store.write(&path(place(&id)), rollout.bytes());
         id
     };
-    let spawned =
-        child(1, json!({"parent_thread_id": ID, "agent_role": "worker", "agent_nickname": "Kant"}));
+    let spawned = child(
+        1,
+        json!({"parent_thread_id": ID, "agent_role": "worker", "agent_nickname": "Kant", "agent_path": "/root/disk"}),
+    );
     let nested = child(
         2,
         json!({"source": {"subagent": {"thread_spawn": {"parent_thread_id": spawned,
@@ -158,7 +160,7 @@ fn subagents_have_a_parent_and_forks_have_none() {
     assert_eq!(field(&spawned, "parent_id"), ID);
     assert_eq!(
         (field(&spawned, "task_type"), field(&spawned, "title")),
-        (json!("worker"), json!("Kant"))
+        (json!("worker"), json!("disk"))
     );
     assert_eq!(field(&nested, "parent_id"), spawned);
     assert_eq!((field(&nested, "run_id"), field(&nested, "cwd")), (json!(ID), json!("/app")));
@@ -272,7 +274,11 @@ fn the_task_of_another_agent_is_a_task_and_its_answer_a_report() {
     rollout.item("reasoning", json!({"summary": [], "encrypted_content": "SECRET"}));
     rollout.item("agent_message", json!({"author": "/root/a", "content": message("FINAL_ANSWER")}));
     let tree = tree_of(&rollout);
-    assert!(index(&tree, ID)["task"].as_str().unwrap().starts_with("Message Type: NEW_TASK"));
+    let index = index(&tree, ID);
+    assert_eq!(
+        (&index["task"], &index["title"]),
+        (&json!("run the tests"), &json!("run the tests"))
+    );
     assert!(!text(&tree, ID, "thread.jsonl").contains("SECRET"));
 }
 

@@ -65,6 +65,9 @@ const FORK_TAG: &str = "<fork-boilerplate>";
 /// The words between the program's part of the first message of a fork and its task.
 const DIRECTIVE: &str = "Your directive: ";
 
+/// The beginning of the first message of an agent in a workflow. Its task follows, indented.
+const WORKFLOW: &str = "[Workflow harness";
+
 /// Commands that the program answers itself, without the assistant.
 const LOCAL_COMMANDS: [&str; 50] = [
     "add-dir",
@@ -177,10 +180,12 @@ pub(super) fn user_part(text: &str, mut on_part: impl FnMut(Writer)) -> &str {
         on_part(Writer::Reminder);
         rest = before.trim_end();
     }
-    match rest.strip_prefix(DIRECTIVE) {
-        Some(task) if begins_fork(text) => task,
-        _ => rest,
-    }
+    let own = match rest {
+        _ if begins_fork(text) => rest.strip_prefix(DIRECTIVE),
+        _ if rest.starts_with(WORKFLOW) => rest.split_once("\n  ").map(|(_, task)| task),
+        _ => None,
+    };
+    own.unwrap_or(rest)
 }
 
 /// Returns true for the first message of a fork. What is before it repeats its session.

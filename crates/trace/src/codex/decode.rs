@@ -65,6 +65,8 @@ const COMMAND_PREFIX: &str = "<user_shell_command>";
 const ABORTED_PREFIX: &str = "<turn_aborted>";
 /// The beginning of a message by which another agent gives a task.
 const TASK_PREFIX: &str = "Message Type: NEW_TASK";
+/// The line of such a message before the task.
+const PAYLOAD: &str = "\nPayload:";
 
 /// Events that repeat other records, or hold nothing to show.
 const IGNORED_EVENTS: [&str; 34] = [
@@ -289,7 +291,6 @@ fn add_session(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, meta: &Payload<
     };
     let spawned_by = spawn.map_or("", |spawn| spawn.parent_thread_id.as_str());
     let role = spawn.map_or("", |spawn| spawn.agent_role.as_str());
-    let nickname = spawn.map_or("", |spawn| spawn.agent_nickname.as_str());
     let role = first_of([meta.agent_role.as_str(), role]);
     let kind = source.map_or("", |source| source.subagent.kind.as_str());
     let is_subagent = spawn.is_some() || meta.thread_source.as_str() == "subagent";
@@ -304,8 +305,12 @@ fn add_session(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, meta: &Payload<
     IndexBuilder::set_fact(&mut facts.forked_from, meta.forked_from_id.as_str());
     IndexBuilder::set_fact(&mut facts.agent_type, &first_of([&role, kind]));
     facts.first_own_record = facts.first_own_record.or(meta.subagent_history_start_ordinal.0);
-    let nickname = first_of([meta.agent_nickname.as_str(), nickname]);
-    index.set_title(TitleSource::Summary, Some(nickname).filter(|name| !name.is_empty()));
+    // The program also gives nicknames, which say nothing.
+    let spawn_path = spawn.map_or("", |spawn| spawn.agent_path.as_str());
+    let agent = first_of([meta.agent_path.as_str(), spawn_path]);
+    let agent = agent.rsplit('/').next().unwrap_or_default();
+    let agent = Some(agent.to_owned()).filter(|name| !name.is_empty());
+    index.set_title(TitleSource::Summary, agent);
 }
 
 fn add_context(index: &mut IndexBuilder<'_>, context: &Payload<'_>) {
@@ -474,9 +479,18 @@ fn item_turns<'a>(span: Span, at_ms: Option<i64>, item: &'a Payload<'_>) -> Vec<
         "message" => vec![message_turn(at_ms, item)],
         "agent_message" => {
             let text = item.content.text("\n");
-            let is_task = text.starts_with(TASK_PREFIX);
-            let event = if is_task { TurnEvent::Message } else { TurnEvent::Report };
-            vec![Turn { at_ms, text, event, ..Turn::default() }]
+            let task = text.strip_prefix(TASK_PREFIX).map(|rest| {
+                let (_, task) = rest.split_once(PAYLOAD).unwrap_or_default();
+                Cow::<str>::Owned(task.trim().to_owned())
+            });
+            let event = match &task {
+                None => TurnEvent::Report,
+                // The task is encrypted.
+                Some(task) if task.is_empty() => TurnEvent::ProgramText,
+                Some(_) => TurnEvent::Message,
+            };
+            let request = task.filter(|task| !task.is_empty());
+            vec![Turn { at_ms, text, request, event, ..Turn::default() }]
         }
         "reasoning" => {
             let parts = [item.summary.text("\n"), item.content.text("\n")];

@@ -67,8 +67,9 @@ pub(super) struct Payload<'a> {
     pub(super) source: MaybeObject<SessionSource<'a>>,
     #[serde(borrow)]
     pub(super) agent_role: MaybeStr<'a>,
+    /// The names of the agent and of those above it, such as `/root/disk`.
     #[serde(borrow)]
-    pub(super) agent_nickname: MaybeStr<'a>,
+    pub(super) agent_path: MaybeStr<'a>,
     pub(super) subagent_history_start_ordinal: MaybeU64,
     #[serde(borrow)]
     pub(super) thread_name: MaybeStr<'a>,
@@ -168,8 +169,9 @@ pub(super) struct ThreadSpawn<'a> {
     pub(super) parent_thread_id: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) agent_role: MaybeStr<'a>,
+    /// The names of the agent and of those above it, such as `/root/disk`.
     #[serde(borrow)]
-    pub(super) agent_nickname: MaybeStr<'a>,
+    pub(super) agent_path: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@ use super::layout::{METADATA, TASK, path};
 use super::registry::{Registration, SUPERVISOR_NOTES};
 use super::status;
 use swarmletfs_base::error::{Error, Result};
-use swarmletfs_base::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Waiting, Worker, WorkerId};
+use swarmletfs_base::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
 use swarmletfs_base::name::{RelPath, to_file_name};
 use swarmletfs_base::store::{Store, read_range, read_whole};
 
@@ -84,9 +84,8 @@ pub(super) fn read_worker(
         })
     });
     let task = task.or_else(|| index.and_then(|entry| entry.task.clone())).unwrap_or_default();
-    let waiting = fields.word("waiting_for").filter(|_| status == Status::Waiting);
     let worker = Worker {
-        waiting: waiting.map(|request| Waiting { since: None, request: request.to_string() }),
+        waiting: None,
         continues: None,
         branch: None,
         last_message: None,

@@ -4,9 +4,9 @@ use swarmletfs_base::model::Status;
 
 /// The status words of the format.
 pub(super) const WORDS: [(&str, Status); 6] = [
-    ("waiting", Status::Waiting),
     ("created", Status::Created),
     ("running", Status::Running),
+    ("waiting", Status::Waiting),
     ("completed", Status::Completed),
     ("success", Status::Completed),
     ("failed", Status::Failed),

@@ -1,0 +1,192 @@
+//! `swarmletfs hook install`: puts the hook into the settings of a program, or takes it out.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::cli::prompt::Prompt;
+use crate::cli::session_places;
+use crate::text::unified;
+use crate::trace::known::CLAUDE_CODE;
+
+pub(super) const HELP: &str = "\
+It shows the change to the settings and asks. Everything else in them stays; the file is written \
+anew with two spaces for each level. --remove takes out only what this command puts in.
+
+Examples:
+  swarmletfs hook install claude-code              for all projects of this user
+  swarmletfs hook install claude-code --project    for the project in the current directory
+  swarmletfs hook install claude-code --remove
+
+Exit code: 0, also if there is nothing to change; 1 if the answer is no, or after an error.";
+
+/// The command that the hook runs, by which it is recognized.
+const COMMAND: &str = "swarmletfs hook claude-code";
+/// Time that the program gives to the hook, in seconds.
+const TIMEOUT: u64 = 5;
+/// The events of the hook, with the calls that they are about.
+const EVENTS: [(&str, Option<&str>); 2] =
+    [("PostToolUse", Some("Task|Agent")), ("UserPromptSubmit", None)];
+const HOOKS: &str = "hooks";
+
+/// Arguments of `hook install`.
+#[derive(Debug, Args)]
+pub(crate) struct InstallArgs {
+    /// The program whose settings are changed
+    program: HookProgram,
+    /// Change the settings of the project in the current directory, not those of the user
+    #[arg(long)]
+    project: bool,
+    /// Take the hook out of the settings
+    #[arg(long)]
+    remove: bool,
+    /// Change the settings without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum HookProgram {
+    ClaudeCode,
+}
+
+pub(super) fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
+    let HookProgram::ClaudeCode = arguments.program;
+    let path = settings_path(arguments.project)?;
+    let before = read(&path)?;
+    let changed = parse(&before).and_then(|mut settings| {
+        let is_changed = match arguments.remove {
+            true => remove(&mut settings),
+            false => add(&mut settings)?,
+        };
+        Ok((settings, is_changed))
+    });
+    let (settings, is_changed) = changed.map_err(|why| {
+        anyhow::anyhow!("cannot change {}: {why}; try to correct it first", path.display())
+    })?;
+    if !is_changed {
+        let state = if arguments.remove { "does not have" } else { "has" };
+        println!("{} {state} the hook; nothing to change", path.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut after = serde_json::to_string_pretty(&settings)?;
+    after.push('\n');
+    println!("{}", path.display());
+    unified::hunks(&before, &after).iter().for_each(|hunk| print!("{}", hunk.text));
+    io::stdout().flush()?;
+    let is_agreed = arguments.yes || Prompt::open("change the settings")?.confirm("Write this?")?;
+    if !is_agreed {
+        eprintln!("swarmletfs: nothing was changed");
+        return Ok(ExitCode::FAILURE);
+    }
+    if read(&path)? != before {
+        bail!("cannot change {}: it was changed meanwhile; try again", path.display());
+    }
+    write(&path, &after).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the path of the settings. A link is resolved, so that it stays.
+fn settings_path(of_project: bool) -> anyhow::Result<PathBuf> {
+    let folder = if of_project {
+        let current = std::env::current_dir().context("cannot find the current directory")?;
+        Some(current.join(".claude"))
+    } else {
+        session_places::folders_of(&CLAUDE_CODE).into_iter().next()
+    };
+    let folder = folder.context("cannot find the settings: HOME is not set; try --project")?;
+    let path = folder.join("settings.json");
+    Ok(path.canonicalize().unwrap_or(path))
+}
+
+/// Reads the settings. An absent file is empty.
+fn read(path: &Path) -> anyhow::Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn parse(text: &str) -> Result<Map<String, Value>, String> {
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))
+}
+
+/// Adds the hook to the events that do not have it. Returns true if it was added.
+fn add(settings: &mut Map<String, Value>) -> Result<bool, String> {
+    let mut is_changed = false;
+    let hooks = settings.entry(HOOKS).or_insert_with(|| json!({}));
+    let hooks = hooks.as_object_mut().ok_or("`hooks` is not an object")?;
+    for (event, matcher) in EVENTS {
+        let entries = hooks.entry(event).or_insert_with(|| json!([]));
+        let entries = entries.as_array_mut();
+        let entries = entries.ok_or_else(|| format!("`hooks.{event}` is not an array"))?;
+        if entries.iter().any(|entry| commands(entry).iter().any(is_ours)) {
+            continue;
+        }
+        let hook = json!({"type": "command", "command": COMMAND, "timeout": TIMEOUT});
+        let mut entry = Map::new();
+        entry.extend(matcher.map(|matcher| ("matcher".to_owned(), json!(matcher))));
+        entry.insert(HOOKS.to_owned(), json!([hook]));
+        entries.push(entry.into());
+        is_changed = true;
+    }
+    Ok(is_changed)
+}
+
+/// Removes the hook, and what is empty without it. Returns true if it was there.
+fn remove(settings: &mut Map<String, Value>) -> bool {
+    let Some(Value::Object(hooks)) = settings.get_mut(HOOKS) else { return false };
+    let mut is_changed = false;
+    for (event, _) in EVENTS {
+        let Some(Value::Array(entries)) = hooks.get_mut(event) else { continue };
+        let mut is_here = false;
+        entries.retain_mut(|entry| {
+            let Some(Value::Array(commands)) = entry.get_mut(HOOKS) else { return true };
+            let before = commands.len();
+            commands.retain(|command| !is_ours(command));
+            is_here |= commands.len() < before;
+            commands.len() == before || !commands.is_empty()
+        });
+        is_changed |= is_here;
+        if is_here && entries.is_empty() {
+            hooks.shift_remove(event);
+        }
+    }
+    if is_changed && hooks.is_empty() {
+        settings.shift_remove(HOOKS);
+    }
+    is_changed
+}
+
+fn commands(entry: &Value) -> &[Value] {
+    entry.get(HOOKS).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns true for this hook, also with a path or options.
+fn is_ours(command: &Value) -> bool {
+    let command = command.get("command").and_then(Value::as_str).unwrap_or_default();
+    let (program, rest) = command.trim().split_once(' ').unwrap_or((command, ""));
+    let name = program.rsplit('/').next().unwrap_or_default();
+    format!("{name} {rest}").starts_with(COMMAND)
+}
+
+/// Replaces the file by a new one with the same permissions.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    if let Ok(meta) = fs::metadata(path) {
+        file.as_file().set_permissions(fs::Permissions::from_mode(meta.permissions().mode()))?;
+    }
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
