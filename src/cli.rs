@@ -232,7 +232,7 @@ enum Command {
     /// Print the changes since a cursor, and the next cursor
     #[command(after_help = since::HELP)]
     Since(since::SinceArgs),
-    /// Wait until all workers have finished, one has failed, or anything has changed
+    /// Wait until all workers have finished, one has failed or waits, or anything has changed
     #[command(after_help = wait::HELP)]
     Wait(wait::WaitArgs),
 }
