@@ -98,9 +98,10 @@ pub mod write {
     };
 }
 
-pub use swarm::{Entry, EntryKind, Error, Mount, OpenOptions, Result, Run, Swarm, Worker, open};
+pub use swarm::{Error, MountedSwarm, OpenOptions, Run, Swarm, SwarmEntry, Worker, open};
 pub use swarmletfs_base::text::budget::Budget;
 pub use swarmletfs_fuse::MountAccess;
+pub use swarmletfs_tree::tree::NodeKind;
 
 use swarmletfs_base::{
     cache, deadline, digest, error, model, name, parallel, path_bytes, store, text,

@@ -2,8 +2,8 @@
 //!
 //! [`Plan::new`] applies [`Rules`] to all workers: it lists those to remove, the oldest first, and
 //! the reasons to keep others. [`Remover`] looks at a worker again while it is locked, so that one
-//! that changed meanwhile is kept. [`swarmletfs_record::write`] removes it in an order that a crash cannot
-//! tear.
+//! that changed meanwhile is kept. [`swarmletfs_record::write`] removes it in an order that a crash
+//! cannot tear.
 //!
 //! [`copy_sessions()`] keeps the sessions of programs that remove them after some time.
 //!

@@ -40,9 +40,6 @@ pub enum Error {
     },
 }
 
-/// The result of reading a swarm.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
 impl Error {
     fn at_path(path: &[u8], error: &ReadError) -> Error {
         let text = path_message(path, error);
@@ -58,7 +55,7 @@ impl Error {
 /// # Errors
 ///
 /// [`Error::Unreadable`] if `path` is not a store, or cannot be read.
-pub fn open(path: impl Into<PathBuf>) -> Result<Swarm> {
+pub fn open(path: impl Into<PathBuf>) -> Result<Swarm, Error> {
     OpenOptions::new().store(path).open()
 }
 
@@ -70,7 +67,7 @@ pub fn open(path: impl Into<PathBuf>) -> Result<Swarm> {
 /// # Examples
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>, Error> {
 /// # let folder = tempfile::tempdir()?;
 /// # let store = folder.path().join("swarm");
 /// # swarmletfs::write::Store::init(&store)?;
@@ -123,7 +120,7 @@ impl OpenOptions {
     /// # Errors
     ///
     /// [`Error::Unreadable`] if there is no store, or one cannot be read.
-    pub fn open(self) -> Result<Swarm> {
+    pub fn open(self) -> Result<Swarm, Error> {
         let fail = |error: anyhow::Error| Error::Unreadable(format!("{error:#}"));
         let stores = Stores::find(self.stores, self.owner.as_deref(), self.run.as_deref());
         let stores = stores.map_err(fail)?;
@@ -151,7 +148,7 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
-    pub fn workers(&self) -> Result<Vec<Worker>> {
+    pub fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.workers_in(b"workers")
     }
 
@@ -160,9 +157,9 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::NotFound`] if there is none, [`Error::Unreadable`] if there are several.
-    pub fn worker(&self, id: impl AsRef<[u8]>) -> Result<Worker> {
+    pub fn worker(&self, id: impl AsRef<[u8]>) -> Result<Worker, Error> {
         let path = self.resolve(&join(b"workers", id.as_ref())?)?;
-        Ok(Worker(Folder { swarm: self.clone(), path }))
+        Ok(Worker(Directory { swarm: self.clone(), path }))
     }
 
     /// Returns all runs, sorted by name.
@@ -170,12 +167,9 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
-    pub fn runs(&self) -> Result<Vec<Run>> {
+    pub fn runs(&self) -> Result<Vec<Run>, Error> {
         let entries = self.list("runs")?.into_iter();
-        entries
-            .filter(|entry| entry.kind == EntryKind::Directory)
-            .map(|e| self.run(e.name))
-            .collect()
+        entries.filter(|entry| entry.kind == NodeKind::Folder).map(|e| self.run(e.name)).collect()
     }
 
     /// Returns the run with this id; `latest` is the newest one.
@@ -183,9 +177,9 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::NotFound`] if there is none.
-    pub fn run(&self, id: impl AsRef<[u8]>) -> Result<Run> {
+    pub fn run(&self, id: impl AsRef<[u8]>) -> Result<Run, Error> {
         let path = self.resolve(&join(b"runs", id.as_ref())?)?;
-        Ok(Run(Folder { swarm: self.clone(), path }))
+        Ok(Run(Directory { swarm: self.clone(), path }))
     }
 
     /// Returns the summary of all workers: one screen.
@@ -193,7 +187,7 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
-    pub fn summary(&self) -> Result<String> {
+    pub fn summary(&self) -> Result<String, Error> {
         self.text(b"summary".to_vec())
     }
 
@@ -202,7 +196,7 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
-    pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String> {
+    pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String, Error> {
         self.text(evidence_name(budget.into()))
     }
 
@@ -211,7 +205,7 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
-    pub fn index(&self) -> Result<Map<String, Value>> {
+    pub fn index(&self) -> Result<Map<String, Value>, Error> {
         self.json(b"index.json".to_vec())
     }
 
@@ -221,7 +215,7 @@ impl Swarm {
     ///
     /// [`Error::Invalid`] if `regex` is not a regex, [`Error::Unreadable`] if a store cannot be
     /// read.
-    pub fn grep(&self, regex: &str, budget: impl Into<Budget>) -> Result<String> {
+    pub fn grep(&self, regex: &str, budget: impl Into<Budget>) -> Result<String, Error> {
         self.grep_in(b".", regex, budget.into())
     }
 
@@ -230,7 +224,7 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Invalid`] if there are no words, [`Error::Unreadable`] if a store cannot be read.
-    pub fn search(&self, words: &str, budget: impl Into<Budget>) -> Result<String> {
+    pub fn search(&self, words: &str, budget: impl Into<Budget>) -> Result<String, Error> {
         self.search_in(b".", words, budget.into())
     }
 
@@ -240,7 +234,7 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::NotFound`] if there is no such file, [`Error::Unreadable`] if it cannot be read.
-    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         let path = path.as_ref();
         let opened = self.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
         let opened = opened.map_err(|error| Error::at_path(path, &error))?;
@@ -254,20 +248,15 @@ impl Swarm {
     ///
     /// [`Error::NotFound`] if there is no such directory, [`Error::Unreadable`] if it cannot be
     /// read.
-    pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<Entry>> {
+    pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<SwarmEntry>, Error> {
         let path = path.as_ref();
         let path = if path.is_empty() { b"." } else { path };
         let listed =
             self.tree.with_path(path, Symlinks::Follow, |place| place.leaf().list_folder());
         let listed = listed.map_err(|error| Error::at_path(path, &error))?;
-        let entries = listed.iter().map(|entry| Entry {
-            name: entry.name.as_bytes().to_vec(),
-            kind: match entry.kind {
-                NodeKind::File => EntryKind::File,
-                NodeKind::Folder => EntryKind::Directory,
-                NodeKind::Link => EntryKind::Link,
-            },
-        });
+        let entries = listed
+            .iter()
+            .map(|entry| SwarmEntry { name: entry.name.as_bytes().to_vec(), kind: entry.kind });
         Ok(entries.collect())
     }
 
@@ -279,31 +268,35 @@ impl Swarm {
     /// # Errors
     ///
     /// [`Error::Mount`] if the system refuses.
-    pub fn mount(&self, directory: impl AsRef<Path>, access: MountAccess) -> Result<Mount> {
+    pub fn mount(
+        &self,
+        directory: impl AsRef<Path>,
+        access: MountAccess,
+    ) -> Result<MountedSwarm, Error> {
         let directory = directory.as_ref();
         let session = fuse::mount(self.tree.clone(), directory, access);
         session
-            .map(Mount)
+            .map(MountedSwarm)
             .map_err(|source| Error::Mount { directory: directory.to_owned(), source })
     }
 
-    fn workers_in(&self, directory: &[u8]) -> Result<Vec<Worker>> {
+    fn workers_in(&self, directory: &[u8]) -> Result<Vec<Worker>, Error> {
         let workers = self.list(directory)?.into_iter();
-        let workers = workers.filter(|entry| entry.kind != EntryKind::File);
+        let workers = workers.filter(|entry| entry.kind != NodeKind::File);
         workers.map(|entry| self.worker(&entry.name)).collect()
     }
 
-    fn grep_in(&self, directory: &[u8], regex: &str, budget: Budget) -> Result<String> {
+    fn grep_in(&self, directory: &[u8], regex: &str, budget: Budget) -> Result<String, Error> {
         let options = GrepOptions { budget: Some(budget), ..GrepOptions::default() };
         self.answer(directory, &GrepQuery { options, regex: regex.to_owned(), under: None })
     }
 
-    fn search_in(&self, directory: &[u8], words: &str, budget: Budget) -> Result<String> {
+    fn search_in(&self, directory: &[u8], words: &str, budget: Budget) -> Result<String, Error> {
         let options = SearchOptions { budget: Some(budget), ..SearchOptions::default() };
         self.answer(directory, &SearchQuery { options, words: words.to_owned(), under: None })
     }
 
-    fn answer(&self, directory: &[u8], query: &impl FileQuery) -> Result<String> {
+    fn answer(&self, directory: &[u8], query: &impl FileQuery) -> Result<String, Error> {
         let answer = self.tree.with_path(directory, Symlinks::Follow, |place| {
             self.tree.search(place.leaf().ino, query)
         });
@@ -315,16 +308,16 @@ impl Swarm {
         }
     }
 
-    fn resolve(&self, path: &[u8]) -> Result<Vec<u8>> {
+    fn resolve(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let resolved = self.tree.with_path(path, Symlinks::Follow, |place| Ok(place.path()));
         resolved.map_err(|error| Error::at_path(path, &error))
     }
 
-    fn text(&self, path: Vec<u8>) -> Result<String> {
+    fn text(&self, path: Vec<u8>) -> Result<String, Error> {
         self.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn json(&self, path: Vec<u8>) -> Result<Map<String, Value>> {
+    fn json(&self, path: Vec<u8>) -> Result<Map<String, Value>, Error> {
         let bytes = self.read(&path)?;
         serde_json::from_slice(&bytes)
             .map_err(|error| Error::Unreadable(format!("{}: {error}", printable(&path))))
@@ -333,12 +326,12 @@ impl Swarm {
 
 /// Directory of a worker or a run.
 #[derive(Clone)]
-struct Folder {
+struct Directory {
     swarm: Swarm,
     path: Vec<u8>,
 }
 
-impl Folder {
+impl Directory {
     fn id(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
@@ -350,7 +343,7 @@ impl Folder {
 
 /// A worker of a [`Swarm`].
 #[derive(Debug, Clone)]
-pub struct Worker(Folder);
+pub struct Worker(Directory);
 
 impl Worker {
     /// Returns the id, which may have any bytes but `/` and NUL.
@@ -365,7 +358,7 @@ impl Worker {
     /// # Errors
     ///
     /// [`Error::NotFound`] if it was removed, [`Error::Unreadable`] if it cannot be read.
-    pub fn index(&self) -> Result<Map<String, Value>> {
+    pub fn index(&self) -> Result<Map<String, Value>, Error> {
         self.0.swarm.json(self.0.path("index.json"))
     }
 
@@ -374,7 +367,7 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Worker::index`].
-    pub fn summary(&self) -> Result<String> {
+    pub fn summary(&self) -> Result<String, Error> {
         self.0.swarm.text(self.0.path("summary"))
     }
 
@@ -383,7 +376,7 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Worker::index`].
-    pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String> {
+    pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String, Error> {
         self.0.swarm.text(self.0.path(evidence_name(budget.into())))
     }
 
@@ -392,7 +385,7 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Worker::index`].
-    pub fn changes(&self) -> Result<String> {
+    pub fn changes(&self) -> Result<String, Error> {
         self.0.swarm.text(self.0.path("changes.diff"))
     }
 
@@ -401,7 +394,7 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Swarm::read`].
-    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         self.0.swarm.read(self.0.path(path))
     }
 
@@ -410,7 +403,7 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Swarm::list`].
-    pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<Entry>> {
+    pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<SwarmEntry>, Error> {
         self.0.swarm.list(self.0.path(path))
     }
 
@@ -419,7 +412,7 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Swarm::grep`].
-    pub fn grep(&self, regex: &str, budget: impl Into<Budget>) -> Result<String> {
+    pub fn grep(&self, regex: &str, budget: impl Into<Budget>) -> Result<String, Error> {
         self.0.swarm.grep_in(&self.0.path, regex, budget.into())
     }
 
@@ -429,14 +422,14 @@ impl Worker {
     /// # Errors
     ///
     /// As of [`Swarm::search`].
-    pub fn search(&self, words: &str, budget: impl Into<Budget>) -> Result<String> {
+    pub fn search(&self, words: &str, budget: impl Into<Budget>) -> Result<String, Error> {
         self.0.swarm.search_in(&self.0.path, words, budget.into())
     }
 }
 
 /// A run of a [`Swarm`]: workers that belong together.
 #[derive(Debug, Clone)]
-pub struct Run(Folder);
+pub struct Run(Directory);
 
 impl Run {
     /// Returns the name of its directory: the id, in which unusual bytes are `%XX`.
@@ -449,7 +442,7 @@ impl Run {
     /// # Errors
     ///
     /// [`Error::NotFound`] if the run is gone, [`Error::Unreadable`] if it cannot be read.
-    pub fn workers(&self) -> Result<Vec<Worker>> {
+    pub fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.0.swarm.workers_in(&self.0.path("workers"))
     }
 
@@ -458,7 +451,7 @@ impl Run {
     /// # Errors
     ///
     /// As of [`Run::workers`].
-    pub fn index(&self) -> Result<Map<String, Value>> {
+    pub fn index(&self) -> Result<Map<String, Value>, Error> {
         self.0.swarm.json(self.0.path("index.json"))
     }
 
@@ -467,7 +460,7 @@ impl Run {
     /// # Errors
     ///
     /// As of [`Run::workers`].
-    pub fn summary(&self) -> Result<String> {
+    pub fn summary(&self) -> Result<String, Error> {
         self.0.swarm.text(self.0.path("summary"))
     }
 
@@ -476,12 +469,12 @@ impl Run {
     /// # Errors
     ///
     /// As of [`Run::workers`].
-    pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String> {
+    pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String, Error> {
         self.0.swarm.text(self.0.path(evidence_name(budget.into())))
     }
 }
 
-impl fmt::Debug for Folder {
+impl fmt::Debug for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.path))
     }
@@ -489,28 +482,17 @@ impl fmt::Debug for Folder {
 
 /// An entry of a directory of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct SwarmEntry {
     /// The name, which may have any bytes but `/` and NUL.
     pub name: Vec<u8>,
     /// The type of the entry.
-    pub kind: EntryKind,
-}
-
-/// Type of an [`Entry`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    /// A file with content.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link within the tree.
-    Link,
+    pub kind: NodeKind,
 }
 
 /// A tree that is mounted. Dropping this value leaves it mounted.
-pub struct Mount(fuse::Session);
+pub struct MountedSwarm(fuse::Session);
 
-impl Mount {
+impl MountedSwarm {
     /// Waits up to `limit` until the tree is unmounted. Returns true if it is.
     pub fn has_ended(&self, limit: Duration) -> bool {
         self.0.has_ended(limit)
@@ -522,7 +504,7 @@ fn evidence_name(budget: Budget) -> Vec<u8> {
 }
 
 /// Returns the path of `name` in a directory of the tree.
-fn join(directory: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+fn join(directory: &[u8], name: &[u8]) -> Result<Vec<u8>, Error> {
     if name.is_empty() || name.contains(&b'/') {
         return Err(Error::Invalid(format!("{}: not an id", printable(name))));
     }

@@ -1,7 +1,7 @@
 //! The library as another program uses it.
 
 use serde_json::json;
-use swarmletfs::{Budget, EntryKind, Error, OpenOptions};
+use swarmletfs::{Budget, Error, NodeKind, OpenOptions};
 
 use crate::support::TestStore;
 
@@ -33,7 +33,7 @@ fn worker_is_read_by_the_beginning_of_its_id() {
     assert!(worker.search("space device", 4_096).unwrap().contains("No space left"));
     assert_eq!(worker.read("tool_calls/001_Bash.txt").unwrap(), b"cp: No space left on device\n");
     let entries = worker.list("").unwrap();
-    assert!(entries.iter().any(|e| e.name == b"tool_calls" && e.kind == EntryKind::Directory));
+    assert!(entries.iter().any(|e| e.name == b"tool_calls" && e.kind == NodeKind::Folder));
 
     for bytes in [64, 500, 4_096] {
         assert!(worker.evidence(bytes).unwrap().len() <= bytes);

@@ -215,7 +215,7 @@ pub struct Worker {
     pub summary: Option<String>,
     pub supervisor_notes: Option<String>,
     /// What it waits for. Only with [`Status::Waiting`], if its record states it.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<WaitReason>,
     pub flaws: Vec<Flaw>,
     /// True if every source of this value could be read. If false, a later attempt may succeed
     /// although no fingerprint changes. A source that was read and is torn does not count: it stays
@@ -225,7 +225,7 @@ pub struct Worker {
 
 /// What a worker needs from a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Waiting {
+pub struct WaitReason {
     pub since: Option<Timestamp>,
     /// The question or the call, as one line.
     pub request: String,

@@ -121,8 +121,8 @@ fn input_line(mut arguments: Value) -> Option<(String, usize)> {
     (!parts.is_empty()).then(|| (truncate(parts.join(" "), INPUT_MAX), subject_len))
 }
 
-/// Joins the words of a command that is a list, or the texts of questions. Of a command for a shell,
-/// only the script is kept.
+/// Joins the words of a command that is a list, or the texts of questions. Of a command for a
+/// shell, only the script is kept.
 fn joined_words(value: Value) -> Value {
     let questions =
         value.as_array().map(|parts| parts.iter().filter_map(|part| part.get("question")));

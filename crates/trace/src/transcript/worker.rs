@@ -17,7 +17,7 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::failure_signs::suspect_line;
 use swarmletfs_base::model::{
     Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
-    Trace, TraceTime, Waiting, Worker,
+    Trace, TraceTime, WaitReason, Worker,
 };
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
 use swarmletfs_base::store::{File, read_range};
@@ -188,7 +188,7 @@ fn build_worker(
     let asking = asking_call(folder.format(), last);
     if let Some((call, need)) = asking.filter(|_| worker.status == Status::Running) {
         worker.status = Status::Waiting;
-        worker.waiting = Some(Waiting {
+        worker.waiting = Some(WaitReason {
             since: trace_time(call.at_ms).timestamp(),
             request: match &call.input {
                 Some(input) => format!("{need}: {}", shorten(input, REQUEST_MAX)),

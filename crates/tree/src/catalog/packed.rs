@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use swarmletfs_base::model::{SharedStr, TraceTime, Waiting, Worker};
+use swarmletfs_base::model::{SharedStr, TraceTime, WaitReason, Worker};
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct PackedFields(Box<[u8]>);
@@ -84,7 +84,7 @@ impl PackedFields {
         (worker.branch, worker.model, worker.cwd) =
             (word(fields.branch), word(fields.model), word(fields.cwd));
         worker.continues = word(fields.continues);
-        worker.waiting = fields.waiting.map(|(since, request)| Waiting {
+        worker.waiting = fields.waiting.map(|(since, request)| WaitReason {
             since: since.and_then(|nanos| Timestamp::from_nanosecond(nanos).ok()),
             request: request.to_owned(),
         });
@@ -144,7 +144,7 @@ mod tests {
         let full = Worker {
             job: Some("7".into()),
             continues: Some("v".into()),
-            waiting: Some(Waiting { since: Some(Timestamp::MIN), request: "Which?".into() }),
+            waiting: Some(WaitReason { since: Some(Timestamp::MIN), request: "Which?".into() }),
             status_source: Some("success".into()),
             task: "look\nat é".into(),
             task_type: Some("check".into()),

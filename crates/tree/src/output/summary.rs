@@ -17,7 +17,7 @@ use crate::catalog::Fingerprint;
 use crate::view::{Member, RunMembers, View, VisibleWorkers};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{
-    Outcome, Record, Status, ToolCall, Trace, Unresolved, Waiting, Worker,
+    Outcome, Record, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
 };
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
@@ -372,7 +372,7 @@ fn is_at_work(status: Status) -> bool {
 
 /// Says since when a worker waits, and for what.
 pub(super) fn waiting_for(worker: &Worker) -> String {
-    let Some(Waiting { since, request }) = &worker.waiting else {
+    let Some(WaitReason { since, request }) = &worker.waiting else {
         return "its record does not say for what".into();
     };
     let since = since.map(|time| format!("since {}, ", utc(time.into()))).unwrap_or_default();
