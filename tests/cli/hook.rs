@@ -297,7 +297,11 @@ fn mistakes_on_the_command_line_do_not_exit_with_2() {
         .output()
         .unwrap();
     let help = (help.status.code(), String::from_utf8(help.stdout).unwrap());
-    assert!(help.0 == Some(0) && help.1.contains("\"matcher\": \"Task|Agent\""), "{}", help.1);
+    assert!(
+        help.0 == Some(0) && help.1.contains("swarmletfs hook install claude-code"),
+        "{}",
+        help.1
+    );
 }
 
 /// Runs `hook install claude-code` for the settings in `folder`.

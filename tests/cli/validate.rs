@@ -230,7 +230,7 @@ fn metadata_is_checked() {
         (r#""complet""#, r#"metadata.json: status "complet" is not known; completed is"#),
         (
             r#""odd""#,
-            r#"metadata.json: status "odd" is not known; created, running, completed, success, failed are"#,
+            r#"metadata.json: status "odd" is not known; created, running, waiting, completed, success, failed are"#,
         ),
         (
             r#""completed", "exit_code": 2"#,
@@ -288,7 +288,7 @@ fn a_store_is_checked_outside_of_its_workers() {
         "workers/v/meta.json is not read; metadata.json was probably meant",
         "workers/link is a link, which is not followed",
         "workers/index.json: entry 1: unknown key stats; expected status",
-        r#"workers/index.json: entry 2: status "odd" is not known; created, running, completed, success, failed are"#,
+        r#"workers/index.json: entry 2: status "odd" is not known; created, running, waiting, completed, success, failed are"#,
         "workers/index.json: entry 3: expected id",
         "workers/index.json: entry 4: not an object",
     ] {

@@ -91,5 +91,5 @@ fn task_of_a_workflow_agent_begins_after_the_words_of_the_program() {
         "[Workflow harness — computed task] Phase 1 of 2\n\n  Check the disks.\n  All of them.";
     transcript.user(text).says("Done.");
     let index = shown(&transcript).index("s");
-    assert_eq!(index["task"], "Check the disks. All of them.");
+    assert_eq!(index["task"], "Check the disks.\n  All of them.");
 }
