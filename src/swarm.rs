@@ -67,7 +67,7 @@ pub fn open(path: impl Into<PathBuf>) -> Result<Swarm, Error> {
 /// # Examples
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>, Error> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let store = folder.path().join("swarm");
 /// # swarmletfs::write::Store::init(&store)?;

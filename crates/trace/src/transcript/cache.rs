@@ -1,8 +1,8 @@
 //! A memory cache of transcript indexes, updated on request.
 //!
 //! Locks: one of `read_locks` is held while a transcript is read, so that concurrent readers of one
-//! transcript wait instead of reading it again. `agents` is held briefly. No other lock is taken
-//! while either is held.
+//! transcript wait instead of reading it again. `agents` and `history` are held briefly. No other
+//! lock is taken while one of them is held.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -51,6 +51,8 @@ pub(super) struct TranscriptCache {
     /// The results of the record that was read last of each transcript, if they were several: they
     /// are read one after the other, and a long record is decoded once.
     results: Cache<RelPath, (TranscriptVersion, Span, Texts), ResultsWeighter>,
+    /// The records of the session whose copies were read last: they are read one after the other.
+    history: Mutex<Option<(Arc<TranscriptIndex>, Arc<CopiedHistory>)>>,
     /// Storage that outlives the process, if configured.
     disk: Option<IndexStore>,
 }
@@ -90,6 +92,7 @@ impl TranscriptCache {
             agents: Mutex::new(HashMap::new()),
             containers: Containers::default(),
             results: single_shard(EXPECTED_ENTRIES, RESULT_BYTES, ResultsWeighter),
+            history: Mutex::default(),
             disk,
         }
     }
@@ -160,6 +163,24 @@ impl TranscriptCache {
         }
         self.entries.insert(path.clone(), Arc::new(known));
         Ok((index, is_complete))
+    }
+
+    /// Returns the records in the index of `session`.
+    pub(super) fn history(
+        &self,
+        session: &Name,
+        index: Arc<TranscriptIndex>,
+    ) -> Arc<CopiedHistory> {
+        let mut last = self.history.lock();
+        let known = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &index));
+        if let Some((_, history)) = known {
+            return history.clone();
+        }
+        let session = session.to_text().into_owned();
+        let seen = index.seen.iter().copied().collect();
+        let history = Arc::new(CopiedHistory { session, seen });
+        *last = Some((index, history.clone()));
+        history
     }
 
     pub(super) fn is_cached(&self, path: &RelPath, version: TranscriptVersion) -> bool {

@@ -168,14 +168,14 @@ impl VirtualDir {
         deadline: Deadline<'_>,
     ) -> Result<Option<Arc<CopiedHistory>>> {
         let Some(location) = self.format.locate(source) else { return Ok(None) };
-        let session = location.name.to_text().into_owned();
+        let session = location.name.clone();
         let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
         let source = VirtualDir::new(self.folder.clone(), location, format, transcripts, true);
         let Ok((index, is_complete)) = source.index(deadline) else { return Ok(None) };
         if !is_complete {
             return Err(Error::Late);
         }
-        Ok(Some(Arc::new(CopiedHistory { session, seen: index.seen.iter().copied().collect() })))
+        Ok(Some(self.transcripts.history(&session, index)))
     }
 
     /// Returns the index of the transcript, read until `deadline` passes, and true if it is
