@@ -234,3 +234,25 @@ fn fork_that_repeats_its_call_does_not_count_it() {
     );
     assert_eq!(index["source"]["results_without_calls"], 0);
 }
+
+/// The words of a fork's first message, in any other place, hide no record before them.
+#[test]
+fn words_of_a_fork_elsewhere_hide_nothing() {
+    let words = "<fork-boilerplate>\nYou are a fork.\n</fork-boilerplate>\n\nYour directive: Rest.";
+    let mut session = original();
+    session.call("t3", "Bash", json!({"command": "npm test"}));
+    session.user(json!([
+        {"type": "tool_result", "tool_use_id": "t3", "content": "Exit code 1", "is_error": true},
+        {"type": "text", "text": words},
+    ]));
+    session.user(words).says("Done.");
+    let index = shown(&session).index("s");
+    assert_eq!((&index["calls"]["total"], &index["calls"]["failed"]), (&json!(3), &json!(2)));
+    assert_eq!(index["task"], "Fix the flaky test.");
+
+    let mut agent = Transcript::of_agent("s", "a");
+    agent.user("Check the config.").call("a1", "Bash", json!({"command": "make"}));
+    agent.result("a1", json!({"content": "Exit code 2", "is_error": true}));
+    agent.user(words).says("Done.");
+    assert_eq!(fork(&agent).index("a")["calls"]["failed"], 1);
+}

@@ -109,7 +109,9 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
             None => conversation_of_line(index, line),
         };
         if let (Some(conversation), Some(turn)) = (conversation, turn) {
-            if texts::begins_fork(&turn.text) {
+            // Elsewhere, the text is that of a user, and hides nothing.
+            let is_agent = !index.may_hold_agents() && index.index.main.task.is_none();
+            if is_agent && texts::begins_fork(&turn.text) {
                 let source = index.index.facts.forked_from.clone();
                 let before = Span { len: 0, ..record.span };
                 index.skip_copied(before, &source.unwrap_or_default());
@@ -315,7 +317,7 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
         turn.results.extend(looked_at_end(details));
     }
     turn.event = message_event(line, turn.text.trim());
-    if texts::begins_fork(&turn.text) {
+    if line.is_sidechain.is_set() && texts::begins_fork(&turn.text) {
         // The result belongs to the call that started the fork, in the transcript of its session.
         turn.results.clear();
     }

@@ -188,7 +188,7 @@ pub(super) fn user_part(text: &str, mut on_part: impl FnMut(Writer)) -> &str {
     own.unwrap_or(rest)
 }
 
-/// Returns true for the first message of a fork. What is before it repeats its session.
+/// Returns true for the first message of a fork. The records before it repeat its session.
 pub(super) fn begins_fork(text: &str) -> bool {
     text.trim_start().starts_with(FORK_TAG)
 }
