@@ -17,6 +17,9 @@ use crate::query::{AnswerPage, FileQuery};
 use crate::text::budget::Budget;
 use crate::tree::{NodeKind, Symlinks, Tree};
 
+const INDEX: &str = "index.json";
+const SUMMARY: &str = "summary";
+
 /// Reason why a swarm could not be read. The text names the path or the argument.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,7 +36,7 @@ pub enum Error {
     /// The directory tree cannot be mounted.
     #[error("cannot mount {directory}: {source}", directory = .directory.display())]
     Mount {
-        /// Where to mount it.
+        /// The place for the mount.
         directory: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -59,7 +62,7 @@ pub fn open(path: impl Into<PathBuf>) -> Result<Swarm, Error> {
     OpenOptions::new().store(path).open()
 }
 
-/// Which stores to open, and the part of them that exists in the view.
+/// The stores to open, and the part of them that exists in the view.
 ///
 /// Without a store, the one that the command line would read is opened: that of `$SWARMLET_STORE`,
 /// the nearest one from the current directory upwards, or the sessions of known agent programs.
@@ -188,7 +191,7 @@ impl Swarm {
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
     pub fn summary(&self) -> Result<String, Error> {
-        self.text(b"summary".to_vec())
+        self.text(SUMMARY.into())
     }
 
     /// Returns excerpts of the outputs of all workers, failures first, within `budget`.
@@ -206,7 +209,7 @@ impl Swarm {
     ///
     /// [`Error::Unreadable`] if a store cannot be read.
     pub fn index(&self) -> Result<Map<String, Value>, Error> {
-        self.json(b"index.json".to_vec())
+        self.json(INDEX.into())
     }
 
     /// Returns the lines of all files that match a regex, failed workers first, within `budget`.
@@ -339,6 +342,18 @@ impl Directory {
     fn path(&self, name: impl AsRef<[u8]>) -> Vec<u8> {
         [&*self.path, name.as_ref()].join(&b'/')
     }
+
+    fn text(&self, name: impl AsRef<[u8]>) -> Result<String, Error> {
+        self.swarm.text(self.path(name))
+    }
+
+    fn index(&self) -> Result<Map<String, Value>, Error> {
+        self.swarm.json(self.path(INDEX))
+    }
+
+    fn evidence(&self, budget: Budget) -> Result<String, Error> {
+        self.text(evidence_name(budget))
+    }
 }
 
 /// A worker of a [`Swarm`].
@@ -359,41 +374,41 @@ impl Worker {
     ///
     /// [`Error::NotFound`] if it was removed, [`Error::Unreadable`] if it cannot be read.
     pub fn index(&self) -> Result<Map<String, Value>, Error> {
-        self.0.swarm.json(self.0.path("index.json"))
+        self.0.index()
     }
 
     /// Returns the summary.
     ///
     /// # Errors
     ///
-    /// As of [`Worker::index`].
+    /// The errors of [`Worker::index`].
     pub fn summary(&self) -> Result<String, Error> {
-        self.0.swarm.text(self.0.path("summary"))
+        self.0.text(SUMMARY)
     }
 
     /// Returns excerpts of the outputs of its calls, failures first, within `budget`.
     ///
     /// # Errors
     ///
-    /// As of [`Worker::index`].
+    /// The errors of [`Worker::index`].
     pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String, Error> {
-        self.0.swarm.text(self.0.path(evidence_name(budget.into())))
+        self.0.evidence(budget.into())
     }
 
     /// Returns its changes to files as a unified diff.
     ///
     /// # Errors
     ///
-    /// As of [`Worker::index`].
+    /// The errors of [`Worker::index`].
     pub fn changes(&self) -> Result<String, Error> {
-        self.0.swarm.text(self.0.path("changes.diff"))
+        self.0.text("changes.diff")
     }
 
     /// Returns a file by its path in the worker's directory, as [`Swarm::read`] does.
     ///
     /// # Errors
     ///
-    /// As of [`Swarm::read`].
+    /// The errors of [`Swarm::read`].
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         self.0.swarm.read(self.0.path(path))
     }
@@ -402,7 +417,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// As of [`Swarm::list`].
+    /// The errors of [`Swarm::list`].
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<SwarmEntry>, Error> {
         self.0.swarm.list(self.0.path(path))
     }
@@ -411,7 +426,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// As of [`Swarm::grep`].
+    /// The errors of [`Swarm::grep`].
     pub fn grep(&self, regex: &str, budget: impl Into<Budget>) -> Result<String, Error> {
         self.0.swarm.grep_in(&self.0.path, regex, budget.into())
     }
@@ -421,7 +436,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// As of [`Swarm::search`].
+    /// The errors of [`Swarm::search`].
     pub fn search(&self, words: &str, budget: impl Into<Budget>) -> Result<String, Error> {
         self.0.swarm.search_in(&self.0.path, words, budget.into())
     }
@@ -450,27 +465,27 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As of [`Run::workers`].
+    /// The errors of [`Run::workers`].
     pub fn index(&self) -> Result<Map<String, Value>, Error> {
-        self.0.swarm.json(self.0.path("index.json"))
+        self.0.index()
     }
 
     /// Returns its summary: one screen.
     ///
     /// # Errors
     ///
-    /// As of [`Run::workers`].
+    /// The errors of [`Run::workers`].
     pub fn summary(&self) -> Result<String, Error> {
-        self.0.swarm.text(self.0.path("summary"))
+        self.0.text(SUMMARY)
     }
 
     /// Returns excerpts of the outputs of its workers, failures first, within `budget`.
     ///
     /// # Errors
     ///
-    /// As of [`Run::workers`].
+    /// The errors of [`Run::workers`].
     pub fn evidence(&self, budget: impl Into<Budget>) -> Result<String, Error> {
-        self.0.swarm.text(self.0.path(evidence_name(budget.into())))
+        self.0.evidence(budget.into())
     }
 }
 
