@@ -214,7 +214,7 @@ pub struct Worker {
     /// A summary of the worker, from its metadata, its transcript or the store's index.
     pub summary: Option<String>,
     pub supervisor_notes: Option<String>,
-    /// What it waits for. Only with [`Status::Waiting`], if its record states it.
+    /// The request that it waits for. Only with [`Status::Waiting`], if its record states it.
     pub waiting: Option<WaitReason>,
     pub flaws: Vec<Flaw>,
     /// True if every source of this value could be read. If false, a later attempt may succeed
@@ -223,7 +223,7 @@ pub struct Worker {
     pub is_complete: bool,
 }
 
-/// What a worker needs from a person.
+/// A request of a worker to a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WaitReason {
     pub since: Option<Timestamp>,

@@ -41,7 +41,7 @@ const RECENT_MAX: usize = 8;
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
-/// Where the first record with certain parts lies.
+/// The place of the first record with certain parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecordOrigin {
     Own,
@@ -574,7 +574,8 @@ impl<'f> IndexBuilder<'f> {
     fn clear_main(&mut self) {
         self.index.main = Conversation::default();
         self.calls.first_mut().into_iter().for_each(|numbers| *numbers = CallNumbers::default());
-        self.counted.first_mut().into_iter().for_each(HashSet::clear);
+        // A set that was large takes as long to clear, and copied records clear it often.
+        self.counted.first_mut().into_iter().for_each(|ids| *ids = HashSet::new());
         self.messages.first_mut().into_iter().for_each(|numbers| *numbers = Default::default());
     }
 

@@ -91,8 +91,8 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
-    /// Returns what a call without a result needs from a person, such as `question`. `None` if it
-    /// needs nobody.
+    /// Returns the kind of request that a call without a result makes to a person, such as
+    /// `question`. `None` if it needs nobody.
     fn asks_person_for(&self, _tool: &str) -> Option<&'static str> {
         None
     }

@@ -150,11 +150,14 @@ impl VirtualDir {
         self.transcripts.end(&starter, &self.location.name.to_text())
     }
 
-    /// Returns the path of the transcript whose records this one repeats without a mark.
-    pub(super) fn copied_from(&self) -> Option<RelPath> {
-        let is_own = self.reads_others && self.location.agent.is_none();
-        let source = self.format.copied_from(&self.location, &|| self.read_metadata());
-        source.filter(|source| is_own && *source != self.path)
+    /// Returns the path of the transcript whose records this one repeats without a mark. `metadata`
+    /// returns the file beside this one.
+    pub(super) fn copied_from(&self, metadata: &dyn Fn() -> Option<Vec<u8>>) -> Option<RelPath> {
+        if !self.reads_others || self.location.agent.is_some() {
+            return None;
+        }
+        let source = self.format.copied_from(&self.location, metadata);
+        source.filter(|source| *source != self.path)
     }
 
     /// Returns the records of the transcript at `source`, or `None` if it cannot be read.
@@ -195,7 +198,7 @@ impl VirtualDir {
             return Ok((index, true));
         }
         let is_cached = self.transcripts.is_cached(&self.path, version);
-        let source = if is_cached { None } else { self.copied_from() };
+        let source = if is_cached { None } else { self.copied_from(&|| self.read_metadata()) };
         let history = source.map(|source| self.read_history(&source, deadline)).transpose();
         let Ok(history) = history.map(Option::flatten) else { return Ok((Arc::default(), false)) };
         let (format, location) = (&*self.format, &self.location);

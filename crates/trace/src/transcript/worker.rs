@@ -68,8 +68,9 @@ impl MetadataFile {
 
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     let location = folder.location();
+    let metadata = MetadataFile::read(folder, None);
     let is_whole = location.agent.is_none() && location.shape == Shape::Lines;
-    if is_whole && folder.copied_from().is_none() {
+    if is_whole && folder.copied_from(&|| metadata.bytes.clone()).is_none() {
         let (file, container) = folder.open_container()?;
         if container != Container::Zstd
             && let Some(ends) = read_ends(&*file, folder.format(), location)?
@@ -79,13 +80,12 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
                 path,
                 [&ends.head, &ends.tail],
                 [&ends.head.main, &ends.tail.main],
-                &MetadataFile::read(folder, None),
+                &metadata,
             ));
         }
     }
     let (index, is_complete) = folder.index(Deadline::never())?;
     let conversation = folder.conversation(&index)?;
-    let metadata = MetadataFile::read(folder, None);
     let worker = build_worker(folder, path, [&index; 2], [conversation; 2], &metadata);
     Ok(Worker { is_complete, ..worker })
 }
@@ -251,9 +251,9 @@ fn asking_call<'a>(
     format: &dyn TranscriptFormat,
     conversation: &'a Conversation,
 ) -> Option<(&'a CallEntry, &'static str)> {
-    let open =
-        conversation.calls.iter().rev().take(OPEN_MAX).filter(|call| call.verdict().is_none());
-    open.into_iter().find_map(|call| Some((call, format.asks_person_for(&call.tool)?)))
+    let last = conversation.calls.iter().rev().take(OPEN_MAX);
+    let mut open = last.filter(|call| call.verdict().is_none());
+    open.find_map(|call| Some((call, format.asks_person_for(&call.tool)?)))
 }
 
 fn trace_time(at: Option<i64>) -> TraceTime {

@@ -105,7 +105,7 @@ pub struct TranscriptStats {
     pub truncated_outputs: Vec<String>,
 }
 
-/// What a worker needs from a person.
+/// A request of a worker to a person.
 #[derive(Debug, Serialize)]
 pub struct WaitingJson {
     #[serde(skip_serializing_if = "Option::is_none")]
