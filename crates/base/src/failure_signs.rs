@@ -1,6 +1,7 @@
 //! General signs of failure in a line: words, exit markers, source locations, stack frames, colors
 //! of errors. No sign is specific to a command, a tool or a test runner.
 
+mod misuse;
 mod suspect;
 
 use std::sync::LazyLock;
@@ -9,6 +10,7 @@ use aho_corasick::AhoCorasick;
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
 
+pub use misuse::{denial_line, is_misuse};
 pub use suspect::suspect_line;
 
 const STRONG: &str = r"(?xi-u)

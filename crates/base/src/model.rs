@@ -9,6 +9,7 @@ mod file_edit;
 mod intern;
 mod remark;
 mod skipped;
+mod work;
 mod workspace_changes;
 
 use std::collections::BTreeMap;
@@ -19,11 +20,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use attempt::Successes;
+use work::DoneSteps;
 pub use file_edit::{
     CONTENT_MAX, FileEdit, RecordedChanges, RecordedEdits, RecordedHunk, TextReplacement,
 };
 pub use intern::{Interner, SharedStr};
 pub use remark::{Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
+pub use work::{CallKind, TestScope, WorkStep, action_words, steps_of_line};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 pub use workspace_changes::{
     Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, CommandExit,
@@ -316,6 +319,11 @@ pub struct ToolCall {
     pub is_open: bool,
     /// A line of the output of a call that is ok by the record, but looks like a failure.
     pub suspect: Option<String>,
+    /// True if the call failed, or looks failed, and did not do its work: a wrong option, an absent program or file.
+    pub is_misuse: bool,
+    /// The reason why the call was refused, by its user, a rule or a hook. `None` for calls that ran
+    /// and calls that were cancelled with others.
+    pub denial: Option<String>,
     pub exit_code: Option<i64>,
     pub duration_ms: Option<u64>,
     /// Size of the output.
@@ -341,6 +349,8 @@ impl ToolCall {
             outcome: Outcome::Unknown,
             is_open: false,
             suspect: None,
+            is_misuse: false,
+            denial: None,
             exit_code: None,
             duration_ms: None,
             bytes: 0,
@@ -364,6 +374,17 @@ impl ToolCall {
     /// Returns true if the call is open in a worker of this status that has not finished.
     pub fn is_running(&self, status: Status) -> bool {
         self.is_open && !status.is_finished()
+    }
+
+    /// Returns true if a failure of the call leaves nothing undone: it only looked at something, its
+    /// tool refused an edit without effect, or it was called in a wrong way.
+    pub fn is_miss(&self) -> bool {
+        self.is_misuse || matches!(self.kind(), CallKind::Look | CallKind::Edit | CallKind::Ask)
+    }
+
+    /// Returns true if the call is a check that found nothing wrong.
+    pub fn is_green_check(&self) -> bool {
+        self.outcome == Outcome::Ok && self.suspect.is_none() && self.kind() == CallKind::Check
     }
 
     /// Returns true if the call failed, or is ok by the record but looks like a failure.
@@ -453,6 +474,7 @@ pub struct Trace {
     pub final_words: Option<String>,
     /// True if the last message is in the parent's record and not in the worker's own.
     pub final_words_in_parent: bool,
+    pub last_step: LastStep,
     /// Calls that appear in the thread but left no output.
     pub unanswered: UnansweredCalls,
     /// Number of lines that could not be parsed, by JSONL file.
@@ -483,6 +505,21 @@ pub struct WorkspaceFile {
     pub kind: ChangeKind,
     pub added: u64,
     pub removed: u64,
+}
+
+/// The last step in the record of a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LastStep {
+    #[default]
+    Other,
+    /// A call without a result.
+    Call,
+    /// A result, or a message, that the worker has not answered.
+    Result,
+    /// A call that its user refused.
+    Refusal,
+    /// A stop by its user.
+    Interruption,
 }
 
 /// Token counts, as stated by the source.
@@ -574,25 +611,38 @@ impl<'a> Unresolved<'a> {
         calls.sort_by_key(|call| call.seq);
         calls
     }
+
+    /// Returns the checks that are red at the end and the deliveries that failed for good, in no
+    /// order, without looks at checks that run elsewhere: what has happened there since is unknown.
+    pub fn open(&self) -> impl Iterator<Item = &'a ToolCall> {
+        let all = self.failed.iter().chain(&self.suspects).copied();
+        all.filter(|call| call.steps().iter().any(|step| *step != WorkStep::CiState))
+    }
 }
 
 impl Trace {
     /// Returns the outcome of the worker.
     ///
-    /// - Failed if `status` is failed, or if its own command or the last executed call failed.
-    /// - Ok if it completed, its own command or at least one call is ok, every failed call is
-    ///   followed by a success of its command, and the end of no call is missing; see
-    ///   [`Trace::unresolved`] and [`Trace::has_gaps`].
+    /// - Failed if `status` is failed, if its own command failed, see
+    ///   [`Trace::failed_last_call`], or if a failed check or delivery was not made good; see
+    ///   [`Unresolved::open`].
+    /// - Ok if it completed, its own command or at least one call is ok, every failed call is a miss
+    ///   or was made good, and the end of no call is missing; see [`Trace::unresolved`] and
+    ///   [`Trace::has_gaps`].
     /// - Unknown otherwise.
     pub fn outcome(&self, status: Status) -> Outcome {
         let exit_code = self.command.as_ref().map(|command| command.exit_code);
         let command_failed = exit_code.is_some_and(|code| code != 0);
-        let is_ok = || self.calls.iter().any(|call| call.outcome == Outcome::Ok);
         if status == Status::Failed || command_failed || self.failed_last_call().is_some() {
+            return Outcome::Failed;
+        }
+        let is_ok = || self.calls.iter().any(|call| call.outcome == Outcome::Ok);
+        let unresolved = self.unresolved();
+        if status.is_finished() && unresolved.open().next().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
             && (exit_code.is_some() || is_ok())
-            && self.unresolved().failed.is_empty()
+            && unresolved.failed.is_empty()
             && !self.has_gaps()
         {
             Outcome::Ok
@@ -612,23 +662,28 @@ impl Trace {
             || *is_torn
     }
 
+    /// Returns the last executed call if it failed and was no miss. Where no call succeeded at all,
+    /// a miss counts as well.
     pub fn failed_last_call(&self) -> Option<&ToolCall> {
+        let is_ok = || self.calls.iter().any(|call| call.outcome == Outcome::Ok);
         self.calls
             .iter()
             .rfind(|call| call.outcome != Outcome::NotRun)
-            .filter(|call| call.outcome == Outcome::Failed)
+            .filter(|call| call.outcome == Outcome::Failed && (!call.is_miss() || !is_ok()))
     }
 
     pub fn outcomes(&self) -> impl Iterator<Item = (RelPath, Outcome)> {
         self.calls.iter().map(|call| (call.path.clone(), call.outcome))
     }
 
-    /// Returns the calls that failed or look failed and that no later call resolves. A later call
-    /// resolves one if it makes the same attempt, is ok, and does not look like a failure.
+    /// Returns the calls that failed or look failed, are no miss, and that no later call makes good.
+    /// A later call does if it is ok, does not look like a failure, and makes the same attempt or
+    /// takes the same steps in the same or a wider scope.
     ///
     /// Parses the commands of all calls, so callers should keep the result.
     pub fn unresolved(&self) -> Unresolved<'_> {
         let mut successes = Successes::default();
+        let mut done = DoneSteps::default();
         let mut found = Unresolved::default();
         // Iterating backward shows in one pass which attempts succeed later.
         for call in self.calls.iter().rev() {
@@ -637,11 +692,18 @@ impl Trace {
                 _ if call.suspect.is_some() => &mut found.suspects,
                 Outcome::Ok => {
                     successes.add(call);
+                    done.add(call);
                     continue;
                 }
                 Outcome::Unknown | Outcome::NotRun => continue,
             };
-            if !successes.resolve(call) {
+            if call.is_miss() || successes.resolve(call) {
+                continue;
+            }
+            let steps = call.steps();
+            // A suspect call is ok by the record. Only what it verifies or delivers can be open.
+            let matters = call.outcome == Outcome::Failed || !steps.is_empty() || !call.is_command;
+            if matters && (steps.is_empty() || !done.cover(&steps)) {
                 unresolved.push(call);
             }
         }

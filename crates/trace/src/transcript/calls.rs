@@ -11,7 +11,7 @@ use super::index::{CallEntry, CallResult, Conversation, Ending};
 use super::messages::text_hash;
 use super::requests::RequestPart;
 use super::turn::{Arguments, CallPart, ResultPart, Span, Stage};
-use swarmletfs_base::failure_signs::suspect_line;
+use swarmletfs_base::failure_signs::{denial_line, is_misuse, suspect_line};
 use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// Maximum length of a tool name, ID or other short value, in bytes.
@@ -243,7 +243,13 @@ pub(super) fn call_result(
         bytes: result.text.len() as u64,
         hash: text_hash(&result.text),
         verdict: result.verdict,
+        is_misuse: (result.verdict.outcome == Outcome::Failed || suspect.is_some())
+            && is_misuse(result.verdict.exit_code, &result.text),
         suspect: hint.or(suspect),
+        denial: match result.verdict.outcome {
+            Outcome::NotRun => denial_line(&result.text),
+            _ => None,
+        },
         spilled: result.spilled.as_deref().map(|name| shorten(name, WORD_MAX)),
         truncated: result.truncated,
         is_report: false,

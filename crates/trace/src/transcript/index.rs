@@ -313,6 +313,9 @@ pub(crate) struct CallResult {
     pub(crate) verdict: Verdict,
     /// A line of the output of a command that is ok by the record, but looks like a failure.
     pub(crate) suspect: Option<String>,
+    pub(crate) is_misuse: bool,
+    /// The reason why the call was refused.
+    pub(crate) denial: Option<String>,
     /// The name of the file that holds the whole output. Empty if the call names it.
     pub(crate) spilled: Option<String>,
     pub(crate) truncated: bool,

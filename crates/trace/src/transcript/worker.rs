@@ -16,7 +16,7 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::failure_signs::suspect_line;
 use swarmletfs_base::model::{
-    Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
+    Flaw, LastStep, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
     Trace, TraceTime, WaitReason, Worker,
 };
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
@@ -309,6 +309,7 @@ pub(super) fn read_record(
     trace.final_words_in_parent = folder.location().agent.is_some()
         && trace.final_words.is_none()
         && conversation.is_stated_by_parent;
+    trace.last_step = last_step(conversation);
     let source = folder.location().source_name();
     trace.unused.source = source;
     // A document among several is on a line of its own. If the line is torn, it is still being
@@ -330,6 +331,20 @@ pub(super) fn read_record(
             .push((source, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
     }
     Ok(Record { worker, trace, unread: 0 })
+}
+
+fn last_step(conversation: &Conversation) -> LastStep {
+    let last = conversation.calls.last();
+    let is_refused = last.and_then(CallEntry::verdict).is_some_and(|verdict| {
+        matches!(verdict.outcome, Outcome::Unknown | Outcome::NotRun)
+    });
+    match conversation.ending {
+        Ending::CalledTool => LastStep::Call,
+        Ending::AwaitingReply => LastStep::Result,
+        Ending::Interrupted if is_refused => LastStep::Refusal,
+        Ending::Interrupted => LastStep::Interruption,
+        _ => LastStep::Other,
+    }
 }
 
 /// Returns true if a conversation holds more than its tokens allow.
@@ -370,6 +385,8 @@ fn tool_call(
     if tool_call.outcome != Outcome::Failed {
         tool_call.suspect.clone_from(&result.suspect);
     }
+    tool_call.is_misuse = result.is_misuse && tool_call.looks_failed();
+    tool_call.denial.clone_from(&result.denial);
     let took = call.at_ms.zip(result.at_ms).and_then(|(from, to)| to.checked_sub(from));
     let took = took.and_then(|took| u64::try_from(took).ok());
     tool_call.duration_ms = tool_call.duration_ms.or(took);

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::success_claim::{SuccessClaim, mentions_check};
+use super::success_claim::{SuccessClaim, shows_check};
 use crate::catalog::Fingerprint;
 use swarmletfs_base::model::{
-    Flaw, Outcome, Output, Record, Skipped, Status, ToolCall, Trace, UnansweredCalls, Unused,
+    CallKind, Flaw, Outcome, Output, Record, Skipped, Status, ToolCall, Trace, UnansweredCalls,
+    Unused, WorkStep,
 };
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Time;
@@ -73,18 +74,28 @@ impl Claim {
         if worker.status != Status::Completed {
             None
         } else if trace.status_is_derived {
-            SuccessClaim::find(trace.final_words.as_deref()?).map(Claim::Words)
+            SuccessClaim::find(trace.final_words.as_deref()?)
+                .filter(|claim| claim.is_whole)
+                .map(Claim::Words)
         } else {
             Some(Claim::Status)
         }
     }
 
-    /// Returns the calls that failed, or look failed, and contradict the claim.
+    /// Returns the calls that contradict the claim, in order: checks that are red at the end and
+    /// deliveries that failed for good. A stated success is also contradicted by the failure of a
+    /// call of which nothing is known but its tool.
     fn contradictions<'a>(&self, trace: &'a Trace) -> Vec<&'a ToolCall> {
-        match self {
-            Claim::Words(claim) => claim.contradictions(trace),
-            Claim::Status => trace.unresolved().into_calls(),
-        }
+        let mut calls = trace.unresolved().into_calls();
+        calls.retain(|call| {
+            let mut steps = call.steps();
+            steps.remove(&WorkStep::CiState);
+            match self {
+                Claim::Words(claim) => !steps.is_empty() && claim.covers(&steps),
+                Claim::Status => !steps.is_empty() || !call.is_command,
+            }
+        });
+        calls
     }
 
     fn source(&self) -> &'static str {
@@ -135,7 +146,7 @@ pub fn run(
         .chain(no_tool_call(record, claim.as_ref()))
         .chain(no_final_words(record))
         .chain(claim.iter().flat_map(|claim| unsupported_success(trace, claim, &contradictions)))
-        .chain(claim.as_ref().and_then(|claim| tests_that_never_ran(record, claim, files)))
+        .chain(checks_that_never_ran(record, files))
         .chain(missing_claimed_files(record, files))
         .chain(calls_without_result(record))
         .chain(calls_without_end(record))
@@ -247,36 +258,36 @@ fn unsupported_success(trace: &Trace, claim: &Claim, calls: &[&ToolCall]) -> Vec
     found.map(|check| check.with_kind(CheckKind::Doubt)).collect()
 }
 
-/// Finds a worker whose final words say that tests passed although no call mentions a check.
+/// Finds a worker whose final words say that a check passed although no call ran one.
 ///
-/// Returns `None` if arguments are not recorded. Reads outputs only if no argument mentions one.
-fn tests_that_never_ran(
-    Record { trace, unread, .. }: &Record,
-    claim: &Claim,
+/// Finds nothing if arguments are not recorded, or if the checks may be part of a history that the
+/// record does not hold. Reads outputs only if no command is such a check: a script may run it.
+fn checks_that_never_ran(
+    Record { worker, trace, unread }: &Record,
     files: &dyn ClaimedFiles,
-) -> Option<FailedCheck> {
+) -> Vec<FailedCheck> {
+    let words = trace.final_words.as_deref().filter(|_| worker.status == Status::Completed);
     let inputs_known = trace.calls.iter().all(|call| call.input.is_some());
-    let is_readable = inputs_known && *unread == 0 && trace.calls.len() <= OUTPUTS_MAX;
-    let mentions = |call: &ToolCall| {
-        let texts = [Some(&call.tool), call.input.as_ref()];
-        texts.into_iter().flatten().any(|text| mentions_check(text))
-    };
-    if !trace.records_calls || !is_readable || trace.calls.iter().any(mentions) {
-        return None;
+    let is_readable = trace.records_calls && inputs_known && *unread == 0;
+    let claim = words.filter(|_| is_readable && worker.continues.is_none());
+    let Some(claim) = claim.and_then(SuccessClaim::find) else { return Vec::new() };
+    let ran = trace.calls.iter().filter(|call| call.outcome != Outcome::NotRun);
+    let steps: BTreeSet<WorkStep> = ran.clone().flat_map(ToolCall::steps).collect();
+    let missing: Vec<(&str, &str)> = claim.without_check(&steps).collect();
+    if missing.is_empty() {
+        return Vec::new();
     }
-    let tests_passed = match claim {
-        Claim::Words(words) => words.tests_passed,
-        Claim::Status => SuccessClaim::find(trace.final_words.as_deref()?)?.tests_passed,
-    };
-    if !tests_passed {
-        return None;
+    let mut indirect = ran
+        .filter(|call| matches!(call.kind(), CallKind::Command | CallKind::Check | CallKind::Delegate))
+        .rev()
+        .take(OUTPUTS_MAX);
+    if indirect.any(|call| files.output(call).is_none_or(|output| shows_check(&output))) {
+        return Vec::new();
     }
-    let is_silent = |call: &ToolCall| files.output(call).is_some_and(|text| !mentions_check(&text));
-    trace.calls.iter().all(is_silent).then(|| {
-        let message = "its final words say that tests passed, but no call mentions any test";
-        FailedCheck::new("claimed_tests_never_ran", message, "tool_calls")
-            .with_kind(CheckKind::Doubt)
-    })
+    let found = missing.into_iter().map(|(name, message)| {
+        FailedCheck::new(name, message, "tool_calls").with_kind(CheckKind::Doubt)
+    });
+    found.collect()
 }
 
 fn missing_claimed_files(record: &Record, files: &dyn ClaimedFiles) -> Vec<FailedCheck> {

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::attention::Attention;
 use super::checks::FailedCheck;
 use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
@@ -47,7 +49,6 @@ struct StoredDigest {
     failed: usize,
     unknown: usize,
     suspect: usize,
-    unresolved_suspects: usize,
     not_run: usize,
     open: usize,
     open_call: String,
@@ -58,8 +59,9 @@ struct StoredDigest {
     tokens_by_model: BTreeMap<String, Tokens>,
     tokens_are_partial: bool,
     cause: String,
-    unresolved_failure: String,
     checks: Vec<FailedCheck>,
+    attention: Attention,
+    last_green: Option<Timestamp>,
 }
 
 impl DigestStore {
@@ -116,7 +118,6 @@ impl StoredDigest {
             failed: digest.failed,
             unknown: digest.unknown,
             suspect: digest.suspect,
-            unresolved_suspects: digest.unresolved_suspects,
             not_run: digest.not_run,
             open: digest.open,
             open_call: digest.open_call.clone(),
@@ -127,8 +128,9 @@ impl StoredDigest {
             tokens_by_model: digest.tokens_by_model.clone(),
             tokens_are_partial: digest.tokens_are_partial,
             cause: digest.cause.clone(),
-            unresolved_failure: digest.unresolved_failure.clone(),
             checks: digest.checks.clone(),
+            attention: digest.attention.clone(),
+            last_green: digest.last_green,
         })
     }
 
@@ -146,7 +148,6 @@ impl StoredDigest {
             failed: self.failed,
             unknown: self.unknown,
             suspect: self.suspect,
-            unresolved_suspects: self.unresolved_suspects,
             not_run: self.not_run,
             open: self.open,
             open_call: self.open_call,
@@ -157,8 +158,9 @@ impl StoredDigest {
             tokens_by_model: self.tokens_by_model,
             tokens_are_partial: self.tokens_are_partial,
             cause: self.cause,
-            unresolved_failure: self.unresolved_failure,
             checks: self.checks,
+            attention: self.attention,
+            last_green: self.last_green,
             whole: true,
             late: false,
             is_self_contained: true,

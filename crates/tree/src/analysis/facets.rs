@@ -30,6 +30,8 @@ pub enum Facet {
     /// The worker's status. A lookup also accepts the source's own word for it.
     Status,
     Outcome,
+    /// How much a worker needs a person, by its own record.
+    Attention,
     Type,
     Tag,
     Tool,
@@ -58,9 +60,10 @@ pub(super) enum FacetValue {
 
 impl Facet {
     /// All facets, in the order in which they are listed.
-    pub const ALL: [Facet; 14] = [
+    pub const ALL: [Facet; 15] = [
         Facet::Status,
         Facet::Outcome,
+        Facet::Attention,
         Facet::Type,
         Facet::Tag,
         Facet::Tool,
@@ -79,6 +82,7 @@ impl Facet {
         match self {
             Facet::Status => "status",
             Facet::Outcome => "outcome",
+            Facet::Attention => "attention",
             Facet::Type => "type",
             Facet::Tag => "tag",
             Facet::Tool => "tool",
@@ -99,7 +103,7 @@ impl Facet {
     }
 
     pub fn needs_digest(self) -> bool {
-        matches!(self, Facet::Outcome | Facet::Tool) || self.is_file()
+        matches!(self, Facet::Outcome | Facet::Attention | Facet::Tool) || self.is_file()
     }
 
     pub(super) fn is_file(self) -> bool {
@@ -140,6 +144,7 @@ impl Facet {
                 &["waiting", "created", "running", "completed", "failed", "abandoned", "unknown"]
             }
             Facet::Outcome => &["failed", "unknown", "ok"],
+            Facet::Attention => &["high", "low", "none"],
             _ => &[],
         }
     }
@@ -171,6 +176,10 @@ impl Facet {
             Facet::Outcome => {
                 digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect()
             }
+            Facet::Attention => digest
+                .iter()
+                .map(|digest| Cow::Borrowed(digest.attention.level().as_str()))
+                .collect(),
             Facet::Tool => {
                 let tools = digest.into_iter().flat_map(|digest| &digest.tools);
                 tools.map(|tool| Cow::Borrowed(&**tool)).collect()

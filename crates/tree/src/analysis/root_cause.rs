@@ -84,7 +84,13 @@ fn exit_prefix(call: &ToolCall) -> String {
     call.exit_code.map(|code| format!("exit={code}: ")).unwrap_or_default()
 }
 
+/// Returns the latest failed call that matters: one that nothing made good, else any.
 fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
+    let open = trace.unresolved().into_calls().pop();
+    open.or_else(|| latest_failed_of_all(trace))
+}
+
+fn latest_failed_of_all(trace: &Trace) -> Option<&ToolCall> {
     trace
         .calls
         .iter()

@@ -1,26 +1,17 @@
-//! Recognizes claims of success in a worker's final words, and the calls that contradict them.
+//! Recognizes claims of success in a worker's final words, and what contradicts them.
 //!
 //! Only general words count; no rule names a tool. Text that admits a failure claims nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::search::ranked::WordStemmer;
-use swarmletfs_base::model::{AccessKind, Outcome, ToolCall, Trace};
+use swarmletfs_base::model::{TestScope, WorkStep};
 
 /// Maximum length of final words that is parsed, in bytes.
 const WORDS_MAX: usize = 64 << 10;
-/// Number of words at the start of a command that name its action.
-const COMMAND_WORDS: usize = 4;
-/// Minimum length of a word that a claim and a command share, in bytes.
-const SHARED_MIN: usize = 4;
-/// Ends of the stems of words for a check, such as `pytest`, `linting` and `rebuild`.
-const CHECKS: [&str; 5] = ["test", "check", "lint", "build", "verifi"];
-/// A frequent word that ends like a check but is not one.
-const LATEST: &str = "latest";
 
 // Most patterns are without classes of Unicode, which compile to many times the size.
 
@@ -53,8 +44,12 @@ const ADMISSION: &str = r"(?xi-u)
       | [1-9]\d*\ (?:\w+\ ){0,2}(?:fail\w*|errors?) | skipped )\b";
 
 const TESTS_PASSED: &str = r"(?xi)
-    \btests?\b .{0,40} \b(?: pass(?:es|ed|ing)? | green | succeed(?:s|ed)? )\b
-    | \b(?: pass(?:es|ed)? | green )\b .{0,20} \btests?\b";
+    \btests?\b .{0,60} \b(?: pass(?:es|ed|ing)? | green | succeed(?:s|ed)? | clean )\b
+    | \b(?: pass(?:es|ed|ing)? | green )\b .{0,40} \btests?\b";
+const LINT_PASSED: &str = r"(?xi)
+    \b(?:lint(?:er|ing|s)?|linted|clippy|type-?check(?:s|ing)?)\b .{0,60} \b(?: pass(?:es|ed|ing)? | green | clean(?:ly)? | succeed(?:s|ed)? | linted )\b
+    | \b(?: pass(?:es|ed)? | green | clean )\b .{0,30} \b(?:lint(?:er|ing)?|clippy)\b
+    | \blint\w*\ (?:errors?|issues?) .{0,30} \b(?:fixed|resolved|corrected)\b | \bproperly\ .{0,20}linted\b";
 
 struct Patterns {
     success: Regex,
@@ -62,6 +57,7 @@ struct Patterns {
     hedge: Regex,
     admission: Regex,
     tests_passed: Regex,
+    lint_passed: Regex,
 }
 
 static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
@@ -71,25 +67,27 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
         hedge: Regex::new(HEDGE).ok()?,
         admission: Regex::new(ADMISSION).ok()?,
         tests_passed: Regex::new(TESTS_PASSED).ok()?,
+        lint_passed: Regex::new(LINT_PASSED).ok()?,
     })
 });
 
+#[derive(Default)]
 pub(super) struct SuccessClaim {
-    stems: BTreeSet<String>,
+    /// True if the words claim success and admit no failure anywhere.
+    pub(super) is_whole: bool,
     pub(super) tests_passed: bool,
+    pub(super) lint_passed: bool,
 }
 
 impl SuccessClaim {
-    /// Returns the claim that `words` make, or `None` if they claim no success or admit a failure.
+    /// Returns the claim that `words` make, or `None` if they claim nothing. A claim of checks holds
+    /// even where another sentence admits a failure.
     pub(super) fn find(words: &str) -> Option<SuccessClaim> {
         let patterns = PATTERNS.as_ref()?;
         let prose = prose(words.get(..words.floor_char_boundary(WORDS_MAX))?);
         let prose = patterns.no_failure.replace_all(&prose, "");
-        if patterns.admission.is_match(&prose) {
-            return None;
-        }
-        let stemmer = WordStemmer::default();
-        let mut claim = SuccessClaim { stems: BTreeSet::new(), tests_passed: false };
+        let admits = patterns.admission.is_match(&prose);
+        let mut claim = SuccessClaim::default();
         let mut is_claimed = false;
         let marks_count = !prose.contains(FAILURE_MARKS);
         for sentence in prose.lines().flat_map(str::unicode_sentences) {
@@ -102,60 +100,47 @@ impl SuccessClaim {
             }
             is_claimed = true;
             claim.tests_passed |= patterns.tests_passed.is_match(sentence);
-            claim.stems.extend(stemmer.stem_text(sentence));
+            claim.lint_passed |= patterns.lint_passed.is_match(sentence);
         }
-        is_claimed.then_some(claim)
+        claim.is_whole = is_claimed && !admits;
+        (claim.is_whole || claim.tests_passed || claim.lint_passed).then_some(claim)
     }
 
-    /// Returns the calls that contradict the claim, in order: they failed or look failed, are about
-    /// something that the claim covers, and nothing shows that it succeeded later.
-    ///
-    /// The claim covers changes of files, commands that check something, and commands about its own
-    /// words. A failed look at something, such as a read of an absent file, contradicts nothing.
-    pub(super) fn contradictions<'a>(&self, trace: &'a Trace) -> Vec<&'a ToolCall> {
-        let editors: BTreeSet<&str> = trace
-            .calls
-            .iter()
-            .filter(|call| call.files.iter().any(|file| file.kind != AccessKind::Read))
-            .map(|call| call.tool.as_str())
-            .collect();
-        let stemmer = WordStemmer::default();
-        let mut last_success: BTreeMap<&str, u64> = BTreeMap::new();
-        for call in trace.calls.iter().filter(|call| call.outcome == Outcome::Ok) {
-            if call.suspect.is_none() {
-                let kinds = check_kinds(&call.commands(), &stemmer);
-                last_success.extend(kinds.into_iter().map(|kind| (kind, call.seq)));
-            }
-        }
-        let mut calls = trace.unresolved().into_calls();
-        calls.retain(|call| {
-            if !call.is_command {
-                return editors.contains(call.tool.as_str());
-            }
-            // The last command decides whether the line fails.
-            let mut commands = call.commands();
-            let last = commands.split_off(commands.len().saturating_sub(1));
-            let kinds = check_kinds(&last, &stemmer);
-            if kinds.is_empty() {
-                return self.covers(&last, &stemmer);
-            }
-            kinds.iter().any(|kind| last_success.get(kind).is_none_or(|last| *last < call.seq))
-        });
-        calls
+    /// Returns true if the claim is about a check or a delivery that takes `steps`.
+    pub(super) fn covers(&self, steps: &BTreeSet<WorkStep>) -> bool {
+        self.is_whole
+            || self.tests_passed && steps.iter().any(|step| matches!(step, WorkStep::Test(_)))
+            || self.lint_passed && steps.contains(&WorkStep::Lint)
     }
 
-    /// Returns true if the claim covers the actions of `commands`.
-    fn covers(&self, commands: &[Vec<String>], stemmer: &WordStemmer) -> bool {
-        commands.iter().flat_map(|words| first_words(words)).any(|word| {
-            word.len() >= SHARED_MIN && self.stems.contains(&*stemmer.stem(&word.to_lowercase()))
-        })
+    /// Returns the name and the message of the check on each claim for which `steps` hold no check.
+    pub(super) fn without_check(
+        &self,
+        steps: &BTreeSet<WorkStep>,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        use WorkStep::{Check, CiState, Lint, Test};
+        let is_general = steps.iter().any(|step| matches!(step, Check | CiState | Test(TestScope::All)));
+        let is_tested = is_general || steps.iter().any(|step| matches!(step, Test(_)));
+        let is_linted = is_general || steps.contains(&Lint);
+        let tests = ("claimed_tests_never_ran", "its final words say that tests passed, but no call ran any");
+        let lint = ("claimed_lint_never_ran", "its final words say that a linter passed, but no call ran one");
+        let tests = (self.tests_passed && !is_tested).then_some(tests);
+        tests.into_iter().chain((self.lint_passed && !is_linted).then_some(lint))
     }
 }
 
-/// Returns true if `text` holds a general word for a check, in any form.
-pub(super) fn mentions_check(text: &str) -> bool {
-    let text = text.to_lowercase();
-    CHECKS.iter().any(|check| text.contains(check.trim_end_matches('i')))
+/// Matches a line by which a check states its success.
+const CHECK_RESULT: &str = r"(?xm-u)
+    ^(?:ok\s+\S+|PASS\b|---\ PASS|\s*0\ (?:issues|errors|problems|warnings)\b|test\ result:\ ok|OK\s\(\d+)
+    | ^[=\s]*[1-9]\d*\ (?:passed|passing|tests?\ passed) | \bTests?:\s+[1-9]\d*\ passed | ^[✓✔✅]\s
+    | \bAll\ (?:checks|tests)\ passed\b | \bno\ (?:issues|problems)\ found\b";
+
+static CHECK_RESULTS: LazyLock<Option<regex::bytes::Regex>> =
+    LazyLock::new(|| regex::bytes::Regex::new(CHECK_RESULT).ok());
+
+/// Returns true if an output states the success of a check.
+pub(super) fn shows_check(output: &str) -> bool {
+    CHECK_RESULTS.as_ref().is_some_and(|found| found.is_match(output.as_bytes()))
 }
 
 /// Returns the text without code blocks, which quote other texts.
@@ -173,41 +158,12 @@ fn prose(words: &str) -> String {
     kept
 }
 
-/// Returns the words at the start of a command that name its action, without options. A path counts
-/// only in the place of the program or its script, by its last name.
-fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
-    let words = words.iter().map(String::as_str).filter(|word| !word.starts_with('-'));
-    words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {
-        let is_path = word.contains(['/', '.']);
-        // A project's own script is run by a relative path.
-        let is_value = word.contains(['=', '$'])
-            || word.contains(char::is_whitespace)
-            || word.starts_with('/');
-        let name = word.rsplit('/').next().filter(|_| !is_value)?;
-        // A second word without an extension is more often a directory than a script.
-        let is_named = match at {
-            0 => true,
-            1 => !is_path || name.contains('.'),
-            _ => !is_path,
-        };
-        is_named.then_some(name)
-    })
-}
-
-fn check_kinds(commands: &[Vec<String>], stemmer: &WordStemmer) -> BTreeSet<&'static str> {
-    let words = commands.iter().flat_map(|words| first_words(words));
-    let parts = words.flat_map(|word| word.split(|c: char| !c.is_alphanumeric()));
-    let parts: Vec<String> = parts.map(|part| part.to_lowercase()).collect();
-    let stems = parts.iter().filter(|part| *part != LATEST).map(|part| stemmer.stem(part));
-    stems.filter_map(|stem| CHECKS.into_iter().find(|check| stem.ends_with(check))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn claims(words: &str) -> bool {
-        SuccessClaim::find(words).is_some()
+        SuccessClaim::find(words).is_some_and(|claim| claim.is_whole)
     }
 
     #[test]

@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
+use super::attention::Attention;
 use super::checks::{self, CheckKind, ClaimedFiles, FailedCheck};
 use super::file_uses::{FileUse, file_uses};
 use super::{claims, root_cause};
@@ -20,8 +23,6 @@ use swarmletfs_base::text::utc;
 const MODELS_MAX: usize = 20;
 /// Maximum length of the end of an output that is searched for a mention of a check, in bytes.
 const OUTPUT_MAX: u64 = 64 << 10;
-/// Maximum length of the line about an unresolved call, in bytes.
-const CALL_MAX: usize = 160;
 /// Maximum length of the line about an open call, in bytes.
 const OPEN_CALL_MAX: usize = 120;
 const UNREADABLE: &str = "unreadable";
@@ -57,15 +58,6 @@ impl WorkerRow {
     pub fn failure_cause(&self) -> Option<&str> {
         let digest = self.digest.as_ref().filter(|digest| digest.outcome == Outcome::Failed)?;
         Some(&digest.cause)
-    }
-
-    /// Returns the last failed call that no later call resolved, in one line, if the worker has
-    /// ended and its outcome is unknown because of that call.
-    pub fn unresolved_failure(&self) -> Option<&str> {
-        let (digest, status) = (self.digest.as_ref()?, self.status());
-        let has_ended = status.is_finished() && status != Status::Abandoned;
-        let is_reason = has_ended && digest.outcome == Outcome::Unknown;
-        Some(&*digest.unresolved_failure).filter(|call| is_reason && !call.is_empty())
     }
 
     /// Returns the number of failed calls and the number of suspect calls; 0 if the worker was not
@@ -123,7 +115,6 @@ pub struct WorkerDigest {
     pub unknown: usize,
     /// Number of calls that are ok by the record but look like failures.
     pub suspect: usize,
-    pub unresolved_suspects: usize,
     pub not_run: usize,
     /// Number of calls that began and whose end is not recorded.
     pub open: usize,
@@ -140,10 +131,11 @@ pub struct WorkerDigest {
     pub tokens_are_partial: bool,
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub cause: String,
-    /// The file and the input of the last failed call that no later call resolved, in one line;
-    /// empty without such a call.
-    pub unresolved_failure: String,
     pub checks: Vec<FailedCheck>,
+    /// The reasons in its own record; those of a file about many workers may be more.
+    pub attention: Attention,
+    /// Time of the last check that was green.
+    pub last_green: Option<Timestamp>,
     /// True if the whole record was read; otherwise a later read may find more.
     pub whole: bool,
     pub late: bool,
@@ -159,13 +151,18 @@ impl WorkerDigest {
         record: &Record,
     ) -> WorkerDigest {
         let trace = &record.trace;
-        let outcome = record.outcome();
-        let unresolved = trace.unresolved();
+        let mut outcome = record.outcome();
         let files = WorkerFiles::new(view, member);
         let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(&files, record));
         let open = trace.calls.iter().filter(|call| call.is_open);
         let open_call = open.clone().next().map(describe_open).unwrap_or_default();
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
+        let checks = checks::run(record, fingerprint, &OwnFiles { files: &files, record });
+        if outcome == Outcome::Ok && checks.iter().any(|check| check.kind == CheckKind::Doubt) {
+            // Its claim is the only thing that is contradicted.
+            outcome = Outcome::Unknown;
+        }
+        let attention = Attention::find(&files, record, &checks, &cause);
         WorkerDigest {
             worker: (record.worker != member.entry.worker())
                 .then(|| Box::new(record.worker.clone())),
@@ -174,7 +171,6 @@ impl WorkerDigest {
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             suspect: trace.suspects(),
-            unresolved_suspects: unresolved.suspects.len(),
             not_run: trace.count(Outcome::NotRun),
             open: open.count(),
             open_call,
@@ -190,12 +186,9 @@ impl WorkerDigest {
                 .collect(),
             tokens_are_partial: trace.tokens_are_partial,
             cause,
-            unresolved_failure: unresolved
-                .failed
-                .last()
-                .map(|call| describe(call))
-                .unwrap_or_default(),
-            checks: checks::run(record, fingerprint, &OwnFiles { files: &files, record }),
+            checks,
+            attention,
+            last_green: trace.calls.iter().filter(|call| call.is_green_check()).filter_map(|call| call.at).max(),
             late: record.timed_out(),
             whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,
             is_self_contained: trace
@@ -217,7 +210,6 @@ impl WorkerDigest {
             failed: 0,
             unknown: 0,
             suspect: 0,
-            unresolved_suspects: 0,
             not_run: 0,
             open: 0,
             open_call: String::new(),
@@ -228,12 +220,13 @@ impl WorkerDigest {
             tokens_by_model: BTreeMap::new(),
             tokens_are_partial: false,
             cause: String::new(),
-            unresolved_failure: String::new(),
             checks: vec![FailedCheck::new(
                 UNREADABLE,
                 format!("its record cannot be read: {error}"),
                 "tool_calls",
             )],
+            attention: Attention::default(),
+            last_green: None,
             whole: false,
             late: error.is_timeout(),
             is_self_contained: false,
@@ -258,11 +251,6 @@ impl ClaimedFiles for OwnFiles<'_> {
         let bytes = read_range(&*file, size - length, usize::try_from(length).ok()?).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
-}
-
-fn describe(call: &ToolCall) -> String {
-    let input = call.input.as_deref().map(|input| format!(" $ {}", one_line(input, CALL_MAX)));
-    one_line(&(call.path.display() + &input.unwrap_or_default()), CALL_MAX)
 }
 
 fn describe_open(call: &ToolCall) -> String {

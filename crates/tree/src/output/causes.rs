@@ -1,4 +1,4 @@
-//! Groups failed workers, and workers with doubtful claims, by cause.
+//! Groups workers that failed, claim what is doubtful or wait for a person, by cause.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -31,6 +31,8 @@ pub(super) enum CauseKind {
     Failed,
     /// The worker claims success, but its record does not support the claim.
     Doubtful,
+    /// The worker waits for a person.
+    Waiting,
 }
 
 impl CauseKind {
@@ -38,6 +40,7 @@ impl CauseKind {
         match self {
             CauseKind::Failed => "[FAILED]",
             CauseKind::Doubtful => "[DOUBTFUL]",
+            CauseKind::Waiting => "[WAITS]",
         }
     }
 
@@ -45,6 +48,7 @@ impl CauseKind {
         match self {
             CauseKind::Failed => "failing",
             CauseKind::Doubtful => "doubtful",
+            CauseKind::Waiting => "waiting",
         }
     }
 }

@@ -7,10 +7,11 @@ use rustix::io::Errno;
 
 use super::Body;
 use super::json::{
-    CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile, SwarmHead, SwarmTail,
+    AttentionJson, CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile, ReasonJson, SwarmHead, SwarmTail,
     TranscriptStats, WaitingJson, WorkerIndexJson,
 };
 use super::marker::Marker;
+use crate::analysis::attention::{self, Attention};
 use crate::analysis::checks::CheckKind;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::missing::Missing;
@@ -209,15 +210,27 @@ pub fn swarm(
 
 pub fn swarm_rows(visible: &VisibleWorkers, rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
-    rows.iter().map(move |worker_row| {
+    rows.iter().zip(attention::among_peers(rows)).map(move |(worker_row, attention)| {
         let (digest, fingerprint) =
             (worker_row.digest.as_deref(), worker_row.fingerprint.as_deref());
         let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint);
         let short = visible.short_id(&worker_row.member.name);
         row.short_id = Some(short.to_text().into_owned());
+        row.attention = digest.map(|_| attention_json(&attention));
         row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME.into()));
         row
     })
+}
+
+fn attention_json(attention: &Attention) -> AttentionJson {
+    let reasons = attention.reasons.iter().map(|reason| ReasonJson {
+        kind: reason.kind,
+        file: reason.file.as_deref().map(|file| visible(file).into_owned()),
+        call: reason.call,
+        line: reason.line.clone(),
+        since: reason.since.map(|time| utc(time.into())),
+    });
+    AttentionJson { level: attention.level(), reasons: reasons.collect() }
 }
 
 fn row(
@@ -282,6 +295,7 @@ fn row(
             .filter(|check| check.kind == CheckKind::Doubt)
             .map(|check| check.name.clone())
             .collect(),
+        attention: digest.map(|digest| attention_json(&digest.attention)),
         cause: digest
             .filter(|digest| digest.outcome == Outcome::Failed)
             .map(|digest| one_line(&digest.cause, CAUSE_MAX)),

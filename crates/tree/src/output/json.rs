@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::analysis::attention::{AttentionLevel, ReasonKind};
 use crate::analysis::checks::FailedCheck;
 use swarmletfs_base::model::{self, SharedStr, Skipped};
 
@@ -183,8 +184,30 @@ pub struct IndexRow {
     /// Names of the checks that contradict a claim of success, sorted.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub doubts: BTreeSet<Cow<'static, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<AttentionJson>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Cow<'static, str>>,
+}
+
+/// Who needs a person, and why.
+#[derive(Debug, Serialize)]
+pub struct AttentionJson {
+    pub level: AttentionLevel,
+    pub reasons: Vec<ReasonJson>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ReasonJson {
+    pub kind: ReasonKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Number of the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<u64>,
+    pub line: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
 }
 
 #[derive(Debug, Serialize)]

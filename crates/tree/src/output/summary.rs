@@ -1,25 +1,22 @@
 //! summary: the swarm, a run or a worker on one screen, short enough for a supervisor's context.
 
 mod changes;
+mod swarm;
 mod table;
 mod tokens;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+pub use swarm::swarm;
 
-use super::causes::{self, CauseGroup, CauseGrouping, WorkerCause};
 use super::evidence::{self, RUNNING};
 use super::marker::Marker;
-use super::overlaps;
 use crate::analysis::checks::{CheckKind, FailedCheck};
-use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
+use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::catalog::Fingerprint;
-use crate::view::{Member, RunMembers, View, VisibleWorkers};
+use crate::view::{Member, View};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{
     Outcome, Record, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
 };
-use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{block, count, duration, utc, when};
@@ -34,20 +31,8 @@ const PATH_MAX: usize = 80;
 const WORDS_MAX: usize = 500;
 /// Maximum length of a task or an error, in bytes.
 const TASK_MAX: usize = 300;
-/// Maximum number of workers named in a list, and of causes.
-const NAMED_MAX: usize = 12;
-/// Maximum length of the names of workers with one cause, in bytes.
-const NAMES_MAX: usize = 80;
-/// Maximum length of the text about a worker in a list, in bytes.
-const TEXT_MAX: usize = 240;
-/// Maximum length of an id before a title, in bytes.
-const ID_MAX: usize = 120;
-/// Maximum length of a title in a list, in bytes.
-const TITLE_MAX: usize = 60;
 /// Maximum length of the request of a worker that waits for a person, in bytes.
 const WAITING_MAX: usize = 200;
-/// Maximum length of a cause, in bytes.
-const CAUSE_MAX: usize = 160;
 
 /// Renders the summary of a worker. Also returns true if everything was read.
 pub fn worker(
@@ -68,7 +53,7 @@ pub fn worker(
     };
     line("worker", &one_line(&member.name.display(), 300));
     line("status", &status(worker, fingerprint));
-    line("outcome", &outcome(worker, trace, &trace.unresolved()));
+    line("outcome", &outcome(digest.outcome, worker, trace, &trace.unresolved()));
     line("cause", &digest.cause);
     line("time", &times(worker));
     line("tokens", &tokens::worker(record));
@@ -148,8 +133,12 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
     format!("{}{source}{last}", worker.status)
 }
 
-pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_>) -> String {
-    let outcome = trace.outcome(worker.status);
+pub(super) fn outcome(
+    outcome: Outcome,
+    worker: &Worker,
+    trace: &Trace,
+    unresolved: &Unresolved<'_>,
+) -> String {
     let why = match outcome {
         Outcome::Ok => match unresolved.suspects.len() {
             0 if trace.command.is_some() => "its command exited with 0".into(),
@@ -163,7 +152,13 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
             Some(command) if command.exit_code != 0 => {
                 format!("its command exited with {}", command.exit_code)
             }
-            _ => "its last call failed".into(),
+            _ => match unresolved.open().max_by_key(|call| call.seq) {
+                Some(call) if call.steps().iter().any(|step| step.is_check()) => {
+                    format!("{} was red when it was last seen", call_file(call))
+                }
+                Some(call) => format!("{} failed, and nothing later made it good", call_file(call)),
+                None => "its last call failed".into(),
+            },
         },
         Outcome::Unknown if worker.status == Status::Waiting => "it waits for a person".into(),
         Outcome::Unknown if !worker.status.is_finished() => "not finished".into(),
@@ -171,6 +166,9 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
             "it ended without an answer".into()
         }
         Outcome::Unknown => match &*unresolved.failed {
+            [] if trace.outcome(worker.status) == Outcome::Ok => {
+                "its record contradicts its final words".into()
+            }
             [] => gap(trace).unwrap_or_else(|| "no call is known to have succeeded".into()),
             [call] => format!("{} failed, and nothing later made it good", call_file(call)),
             [others @ .., call] => {
@@ -297,79 +295,6 @@ fn call_row(call: &ToolCall, status: Status) -> String {
     )
 }
 
-/// Renders the summary of a run or the swarm: the table of workers, counts, and lists. The lists
-/// name the workers that failed, are doubtful, have not finished or cannot be read. `removed`
-/// counts the workers that were removed.
-pub fn swarm(
-    visible: &VisibleWorkers,
-    run: Option<&RunMembers>,
-    rows: &[WorkerRow],
-    removed: usize,
-    newest: Time,
-) -> String {
-    let mut out = table::table(visible, rows);
-    if !out.is_empty() {
-        out.push('\n');
-    }
-    match run {
-        Some(run) => out.push_str(&format!("run      {}\n", one_line(&run.id, 300))),
-        None if visible.runs.is_empty() => {}
-        None => out.push_str(&format!("runs     {}\n", visible.runs.len())),
-    }
-    out.push_str(&worker_counts(rows));
-    if removed > 0 {
-        out.push_str(&format!("removed  {}\n", count(removed, "worker")));
-    }
-    out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
-    let digests = rows.iter().filter_map(|row| row.digest.as_ref());
-    let bytes = digests.clone().map(|digest| digest.output_bytes).fold(0, u64::saturating_add);
-    let calls: usize = digests.map(|digest| digest.calls).sum();
-    out.push_str(&format!("outputs  {bytes} B of {}\n", count(calls, "call")));
-    out.push_str(&totals(rows));
-    let waiting = rows.iter().filter(|row| row.status() == Status::Waiting);
-    let waiting = waiting.map(|row| (&*row.member, waiting_for(&row.worker())));
-    list(&mut out, "waiting for a person", waiting.collect());
-    let failed: Vec<&WorkerRow> =
-        rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed)).collect();
-    let latest = latest_write(rows);
-    failures(&mut out, &failed, latest);
-    out.push_str(&unresolved_failures(visible, rows));
-    out.push_str(&overlaps::section(rows));
-    // Below, each worker is listed once, apart from data quality: the lists leave out failed and
-    // unreadable workers.
-    let others = || {
-        rows.iter()
-            .filter(|row| row.outcome() != Some(Outcome::Failed) && row.unreadable().is_none())
-    };
-    let doubtful = others().filter_map(|row| Some((&*row.member, doubts(row)?)));
-    list(&mut out, "doubts, where the record contradicts a claim", doubtful.collect());
-    let mut unfinished: Vec<&WorkerRow> = others().filter(|row| is_at_work(row.status())).collect();
-    unfinished.sort_by_key(|row| {
-        Reverse(row.fingerprint.as_ref().map(|fingerprint| fingerprint.last_write()))
-    });
-    let unfinished = unfinished.into_iter().map(|row| (&*row.member, progress(row, latest)));
-    list(&mut out, "not finished, by last write", unfinished.collect());
-    let abandoned = others().filter(|row| row.status() == Status::Abandoned);
-    let abandoned = abandoned.map(|row| (&*row.member, progress(row, latest)));
-    list(&mut out, "abandoned", abandoned.collect());
-    let unreadable =
-        rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
-    list(&mut out, "could not be read", unreadable.collect());
-    out.push_str(&data_quality(rows));
-    if run.is_none() {
-        out.push_str(&not_shown(visible));
-    }
-    out.push_str(
-        "\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n",
-    );
-    out
-}
-
-/// Returns true if a worker has not finished and needs nobody.
-fn is_at_work(status: Status) -> bool {
-    !status.is_finished() && status != Status::Waiting
-}
-
 /// Says since when a worker waits, and for what.
 pub(super) fn waiting_for(worker: &Worker) -> String {
     let Some(WaitReason { since, request }) = &worker.waiting else {
@@ -377,68 +302,6 @@ pub(super) fn waiting_for(worker: &Worker) -> String {
     };
     let since = since.map(|time| format!("since {}, ", utc(time.into()))).unwrap_or_default();
     format!("{since}{}", one_line(request, WAITING_MAX))
-}
-
-fn worker_counts(rows: &[WorkerRow]) -> String {
-    let by_status = Status::ALL.into_iter().filter_map(|status| {
-        let n = rows.iter().filter(|row| row.status() == status).count();
-        (n > 0).then(|| format!("{n} {status}"))
-    });
-    let by_status = by_status.collect::<Vec<_>>().join(", ");
-    let colon = if by_status.is_empty() { "" } else { ": " };
-    let with_outcome = |wanted| rows.iter().filter(|row| row.outcome() == wanted).count();
-    let late = match (with_outcome(None), rows.len()) {
-        (0, _) => String::new(),
-        (unread, all) => format!(" (outcomes read: {} of {all})", all - unread),
-    };
-    format!(
-        "workers  {}{colon}{by_status}\noutcomes {} failed, {} unknown, {} ok{late}\n",
-        rows.len(),
-        with_outcome(Some(Outcome::Failed)),
-        with_outcome(Some(Outcome::Unknown)),
-        with_outcome(Some(Outcome::Ok))
-    )
-}
-
-/// Returns the total time and tokens of the workers that record them.
-fn totals(rows: &[WorkerRow]) -> String {
-    let mut out = String::new();
-    let timed: Vec<u64> = rows.iter().filter_map(|row| row.worker().duration_ms).collect();
-    if !timed.is_empty() {
-        let all = timed.iter().copied().fold(0, u64::saturating_add);
-        out.push_str(&format!("time     {} of {}\n", duration(all), count(timed.len(), "worker")));
-    }
-    let tokens = tokens::swarm(rows);
-    if !tokens.is_empty() {
-        out.push_str(&format!("tokens   {tokens}\n"));
-    }
-    out
-}
-
-/// Describes the doubts about a worker: all names, and the first one in words. Returns `None`
-/// without any.
-fn doubts(row: &WorkerRow) -> Option<String> {
-    let FailedCheck { message, file, .. } = row.checks(CheckKind::Doubt).next()?;
-    Some(format!("{}: {message} [{file}]", row.doubt()?))
-}
-
-/// Lists the workers that fail a check of data quality, by check.
-fn data_quality(rows: &[WorkerRow]) -> String {
-    let mut found: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.unreadable().is_none()) {
-        for check in row.checks(CheckKind::DataQuality) {
-            let members = found.entry(&check.name).or_default();
-            if members.last().is_none_or(|last| last.name != row.member.name) {
-                members.push(&row.member);
-            }
-        }
-    }
-    let mut out = String::new();
-    for (name, members) in found {
-        let group = CauseGroup { members, cause: name };
-        out.push_str(&format!("  {name}: {}\n", group.describe(NAMES_MAX)));
-    }
-    if out.is_empty() { out } else { format!("\ndata quality:\n{out}") }
 }
 
 fn progress(row: &WorkerRow, latest: Time) -> String {
@@ -469,101 +332,4 @@ fn last_activity(worker: &Worker, fingerprint: Option<&Fingerprint>) -> String {
         (None, Some(fingerprint)) => format!("last write {}", utc(fingerprint.newest_mtime)),
         (None, None) => "last write unknown".into(),
     }
-}
-
-fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
-    if failed.is_empty() {
-        return;
-    }
-    let failing: Vec<WorkerCause<'_>> =
-        failed.iter().copied().filter_map(WorkerCause::from_failure).collect();
-    let rows: HashMap<&Name, &WorkerRow> =
-        failed.iter().map(|row| (&row.member.name, *row)).collect();
-    let groups = causes::groups(&failing, CauseGrouping::Text);
-    out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
-    for group in groups.iter().take(NAMED_MAX) {
-        let cause = one_line(group.cause, CAUSE_MAX);
-        let rows: Vec<&WorkerRow> =
-            group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
-        out.push_str(&format!(
-            "  {}: {cause}{}\n",
-            group.describe(NAMES_MAX),
-            note_on(&rows, latest)
-        ));
-    }
-    let rest = groups.iter().skip(NAMED_MAX);
-    let workers: usize = rest.clone().map(|group| group.members.len()).sum();
-    if workers > 0 {
-        out.push_str(&format!(
-            "  and {} with {}, in evidence.txt\n",
-            count(workers, "more worker"),
-            count(rest.len(), "more cause")
-        ));
-    }
-}
-
-/// Lists the workers whose outcome is unknown because a call failed and no later call resolved it.
-/// Leaves out workers whose doubts say more.
-fn unresolved_failures(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
-    let listed = rows.iter().filter(|row| row.doubt().is_none() && row.unreadable().is_none());
-    let listed = table::newest_first(listed.filter(|row| row.unresolved_failure().is_some()));
-    if listed.is_empty() {
-        return String::new();
-    }
-    let mut out = format!("\nunresolved failures ({}), newest first:\n", listed.len());
-    for (_, row) in listed.iter().take(NAMED_MAX) {
-        let id = visible.short_id(&row.member.name).display();
-        let title = one_line(row.worker().title(), TITLE_MAX);
-        let label = [one_line(&id, ID_MAX), title].join(" ");
-        let call = one_line(row.unresolved_failure().unwrap_or_default(), TEXT_MAX);
-        out.push_str(&format!("  {}: {call}\n", label.trim_end()));
-    }
-    out + &more_in_index(listed.len(), NAMED_MAX)
-}
-
-/// Returns a note for a line about failed workers that claim success or have not finished.
-fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
-    if let [row] = rows {
-        return match row.doubt() {
-            Some(doubt) => format!(" (claims success, but checks disagree: {doubt})"),
-            None if row.status().is_finished() => String::new(),
-            None => format!(" (not finished: {})", progress(row, latest)),
-        };
-    }
-    let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
-    let unfinished = rows.iter().filter(|row| !row.status().is_finished()).count();
-    let counts = [(claiming, "claim success"), (unfinished, "not finished")];
-    let counts: Vec<String> =
-        counts.iter().filter(|(n, _)| *n > 0).map(|(n, text)| format!("{n} {text}")).collect();
-    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
-}
-
-fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
-    if workers.is_empty() {
-        return;
-    }
-    out.push_str(&format!("\n{title} ({}):\n", workers.len()));
-    for (member, text) in workers.iter().take(NAMED_MAX) {
-        out.push_str(&format!(
-            "  {}: {}\n",
-            one_line(&member.name.display(), 120),
-            one_line(text, TEXT_MAX)
-        ));
-    }
-    out.push_str(&more_in_index(workers.len(), NAMED_MAX));
-}
-
-/// Returns the entries of the stores that are not shown, and the warnings of the view.
-fn not_shown(visible: &VisibleWorkers) -> String {
-    let mut out = String::new();
-    if let Some(skipped) = visible.skipped.filter(|skipped| !skipped.is_empty()) {
-        out.push_str(&format!(
-            "\nin the store but not shown: {} links, {} special files, {} folders that are not workers, {} unreadable\n",
-            skipped.links, skipped.special, skipped.not_workers, skipped.unreadable
-        ));
-    }
-    for trouble in &visible.list_errors {
-        out.push_str(&format!("\nwarning: {}\n", one_line(trouble, 300)));
-    }
-    out
 }

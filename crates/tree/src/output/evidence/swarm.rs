@@ -1,5 +1,6 @@
-//! evidence.txt of many workers: one line per cause with the workers it affects, then excerpts of
-//! the failed calls. If no worker failed, excerpts of the calls that failed or look like failures.
+//! evidence.txt of many workers: one line per cause with the workers it affects, a line for each
+//! doubtful claim and each wait for a person, then excerpts: a call of each cause, the calls for
+//! which workers need attention, newest first, and the other calls that failed or look failed.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use super::call_section;
 use super::content::{FrameContent, OutputSection};
+use crate::analysis::attention::{AttentionLevel, AttentionReason, ReasonKind};
 use crate::analysis::excerpt::{ExcerptResult, ExcerptTask};
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{open_call, root_cause_call};
@@ -44,6 +46,10 @@ struct ShownCall<'a> {
 }
 
 impl ShownCall<'_> {
+    fn key(&self) -> (Name, RelPath) {
+        (self.worker.member.name.clone(), self.call.path.clone())
+    }
+
     fn section(&self, priority: usize) -> OutputSection {
         let name = &self.worker.member.name;
         let folder = name_collision::shown_name(name, name_collision::is_index);
@@ -99,6 +105,50 @@ fn failed_calls<'a>(
     calls
 }
 
+/// Returns at most `max` calls for which workers need attention: those of high attention first, each
+/// part newest first.
+fn reason_calls<'a>(
+    rows: &'a [WorkerRow],
+    record: &dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
+    max: usize,
+) -> Vec<ShownCall<'a>> {
+    let mut found: Vec<(AttentionLevel, &WorkerRow, &AttentionReason)> = rows
+        .iter()
+        .filter_map(|row| Some((row, &row.digest.as_ref()?.attention)))
+        .flat_map(|(row, attention)| attention.reasons.iter().map(move |reason| (row, reason)))
+        .filter(|(_, reason)| reason.call.is_some())
+        .map(|(row, reason)| (reason.level, row, reason))
+        .collect();
+    found.sort_by(|(level, row, reason), (other_level, other_row, other)| {
+        (level, Reverse(reason.since), &row.member.name, reason.kind).cmp(&(
+            other_level,
+            Reverse(other.since),
+            &other_row.member.name,
+            other.kind,
+        ))
+    });
+    let calls = found.into_iter().take(max).filter_map(|(_, worker, reason)| {
+        let record = record(worker)?;
+        let call = record.trace.calls.iter().find(|call| Some(call.seq) == reason.call)?.clone();
+        Some(ShownCall { worker, call, at: i128::MIN, is_resolved: false })
+    });
+    calls.collect()
+}
+
+/// Returns the workers that wait for a person, and for what, newest first.
+fn waits(rows: &[WorkerRow]) -> Vec<(&Member, String)> {
+    let mut found: Vec<(&Member, &AttentionReason)> = rows
+        .iter()
+        .filter_map(|row| {
+            let reasons = &row.digest.as_ref()?.attention.reasons;
+            let reason = reasons.iter().find(|reason| reason.kind == ReasonKind::Waits)?;
+            Some((&*row.member, reason))
+        })
+        .collect();
+    found.sort_by_key(|(member, reason)| (Reverse(reason.since), member.name.clone()));
+    found.into_iter().map(|(member, reason)| (member, reason.line.clone())).collect()
+}
+
 fn keep_first(calls: &mut Vec<ShownCall<'_>>, max: usize) {
     calls.sort_by(|a, b| {
         let key = |shown: &ShownCall<'_>| (shown.is_resolved, Reverse(shown.at));
@@ -129,24 +179,29 @@ pub fn swarm(reader: &SwarmReader<'_>, title: String, rows: &[WorkerRow], budget
         doubts.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
     let by_name: HashMap<&Name, &WorkerRow> =
         rows.iter().map(|row| (&row.member.name, row)).collect();
+    let waits = waits(rows);
+    let waiting: Vec<WorkerCause<'_>> =
+        waits.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
     let sections_max = budget.approx_bytes() / SECTION_MIN + 1;
-    let calls = if failing.is_empty() {
-        failed_calls(rows, record, sections_max)
-    } else {
-        // One worker per cause is read; each worker's own evidence.txt shows more.
-        let mut calls: Vec<ShownCall<'_>> = causes::groups(&failing, CauseGrouping::Text)
-            .iter()
-            .take(sections_max)
-            .filter_map(|group| group.members.first())
-            .filter_map(|first| by_name.get(&first.name))
-            .filter_map(|worker| {
-                let call = root_cause_call(&record(worker)?.trace)?.clone();
-                Some(ShownCall { worker, call, at: i128::MIN, is_resolved: false })
-            })
-            .collect();
-        calls.sort_by_key(|shown| shown.call.outcome != Outcome::Failed);
-        calls
-    };
+    // One worker per cause is read first; each worker's own evidence.txt shows more.
+    let mut calls: Vec<ShownCall<'_>> = causes::groups(&failing, CauseGrouping::Text)
+        .iter()
+        .take(sections_max)
+        .filter_map(|group| group.members.first())
+        .filter_map(|first| by_name.get(&first.name))
+        .filter_map(|worker| {
+            let call = root_cause_call(&record(worker)?.trace)?.clone();
+            Some(ShownCall { worker, call, at: i128::MIN, is_resolved: false })
+        })
+        .collect();
+    calls.sort_by_key(|shown| shown.call.outcome != Outcome::Failed);
+    let mut listed: HashSet<(Name, RelPath)> = calls.iter().map(ShownCall::key).collect();
+    let more = reason_calls(rows, record, sections_max)
+        .into_iter()
+        .chain(failed_calls(rows, record, sections_max));
+    let more: Vec<ShownCall<'_>> = more.filter(|shown| listed.insert(shown.key())).collect();
+    calls.extend(more);
+    calls.truncate(sections_max);
     let sections: Vec<OutputSection> =
         calls.iter().enumerate().map(|(priority, shown)| shown.section(priority)).collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
@@ -172,7 +227,8 @@ pub fn swarm(reader: &SwarmReader<'_>, title: String, rows: &[WorkerRow], budget
         lines: &|room, _| {
             let failed = causes::lines(CauseKind::Failed, &failing, room);
             let left = room.saturating_sub(failed.len());
-            failed + &causes::lines(CauseKind::Doubtful, &doubtful, left / 2)
+            let doubtful = causes::lines(CauseKind::Doubtful, &doubtful, left / 3);
+            failed + &doubtful + &causes::lines(CauseKind::Waiting, &waiting, left / 3)
         },
         failure: &|room| causes::lines(CauseKind::Failed, &failing, room),
         lines_name_failures: true,

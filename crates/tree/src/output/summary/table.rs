@@ -1,48 +1,40 @@
-//! The table of workers that opens the summary of a run or the swarm.
+//! The table of the newest workers in the summary of a run or the swarm.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
+use crate::analysis::attention::{Attention, ReasonKind};
+use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::WorkerRow;
 use crate::view::VisibleWorkers;
 use swarmletfs_base::model::{Outcome, Status, Worker};
+use swarmletfs_base::name::Name;
 use swarmletfs_base::text::clean::one_line;
-use swarmletfs_base::text::{clip_chars, duration, minute};
+use swarmletfs_base::text::{clip_chars, minute, rounded};
 
-const ROWS_MAX: usize = 30;
 /// Width that the table keeps to if it can, in characters.
-const WIDTH: usize = 120;
+const WIDTH: usize = 80;
 /// Minimum width of the title's column, in characters.
-const TITLE_MIN: usize = 24;
+const TITLE_MIN: usize = 20;
 /// Width of the title's column from which on other columns need not be cut, in characters.
-const TITLE_GOOD: usize = 36;
+const TITLE_GOOD: usize = 28;
 /// Widths to which project and branch are cut, in the order in which they are tried.
-const PLACE_WIDTHS: [[usize; 2]; 3] = [[20, 24], [14, 16], [10, 10]];
+const PLACE_WIDTHS: [[usize; 2]; 3] = [[14, 20], [10, 12], [6, 8]];
 /// Maximum length of a cell before it is fitted, in bytes.
 const CELL_MAX: usize = 300;
 const GAP: &str = "  ";
-/// Durations from this one on are shown without milliseconds, in milliseconds.
-const SECOND_MS: u64 = 1_000;
-const MINUTE_MS: u64 = 60 * SECOND_MS;
-/// Durations from this one on are shown without seconds, in milliseconds.
-const HOUR_MS: u64 = 60 * MINUTE_MS;
 
 struct Column {
     header: &'static str,
     /// One cell per row; an empty one shows nothing.
     cells: Vec<String>,
-    is_number: bool,
 }
 
 impl Column {
     fn new(header: &'static str, cells: impl Iterator<Item = String>) -> Column {
-        Column { header, cells: cells.collect(), is_number: false }
-    }
-
-    fn numbers(header: &'static str, cells: impl Iterator<Item = String>) -> Column {
-        Column { is_number: true, ..Column::new(header, cells) }
+        Column { header, cells: cells.collect() }
     }
 
     fn is_empty(&self) -> bool {
@@ -62,13 +54,22 @@ impl Column {
     }
 }
 
-/// Returns the table of the newest workers, with a line that counts the others. Empty without
-/// workers.
-pub(super) fn table(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
-    let mut newest = newest_first(rows.iter());
-    newest.sort_by_key(|(_, row)| row.status() != Status::Waiting);
-    newest.truncate(ROWS_MAX);
-    let mut columns = columns(visible, &newest);
+/// Returns the table of the `max` newest workers, with a line that counts the others. Workers that
+/// others started are left out if there are any that a person started. Empty without workers.
+pub(super) fn table(
+    visible: &VisibleWorkers,
+    rows: &[WorkerRow],
+    attention: &[Attention],
+    max: usize,
+) -> String {
+    let levels: HashMap<&Name, &Attention> =
+        rows.iter().map(|row| &row.member.name).zip(attention).collect();
+    let has_parent = |row: &WorkerRow| row.worker().parent.is_some();
+    let has_starters = rows.iter().any(|row| !has_parent(row));
+    let newest = newest_first(rows.iter()).into_iter();
+    let newest: Vec<_> =
+        newest.filter(|(_, row)| !has_starters || !has_parent(row)).take(max).collect();
+    let mut columns = columns(visible, &newest, &levels);
     columns.retain(|column| !column.is_empty());
     fit(&mut columns);
     let mut out = String::new();
@@ -78,26 +79,21 @@ pub(super) fn table(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
     for at in 0..newest.len() {
         push_line(&mut out, &columns, |column| column.cells.get(at).map_or("", String::as_str));
     }
-    if columns.iter().any(|column| column.header == CALLS_DETAILED) {
-        out.push_str(
-            "f: failed calls, s: suspect calls, which are ok by the record but look failed\n",
-        );
-    }
     if rows.len() > newest.len() {
         out.push_str(&format!("and {} more in index.json\n", rows.len() - newest.len()));
     }
     out
 }
 
-/// Header of the column of calls if none failed or is suspect.
-const CALLS: &str = "calls";
-/// Header of the column of calls with the numbers of failed and suspect ones.
-const CALLS_DETAILED: &str = "calls (f,s)";
 const TITLE: &str = "title";
 /// Headers of the columns that say where a worker worked.
 const PLACES: [&str; 2] = ["project", "branch"];
 
-fn columns(visible: &VisibleWorkers, newest: &[(Option<Timestamp>, &WorkerRow)]) -> Vec<Column> {
+fn columns(
+    visible: &VisibleWorkers,
+    newest: &[(Option<Timestamp>, &WorkerRow)],
+    attention: &HashMap<&Name, &Attention>,
+) -> Vec<Column> {
     let rows = || newest.iter().map(|(_, row)| *row);
     let workers: Vec<_> = rows().map(WorkerRow::worker).collect();
     let of_worker = |cell: fn(&Worker) -> Option<String>| {
@@ -105,22 +101,6 @@ fn columns(visible: &VisibleWorkers, newest: &[(Option<Timestamp>, &WorkerRow)])
         cells.map(|cell| one_line(&cell, CELL_MAX)).collect::<Vec<_>>()
     };
     let [project, branch] = PLACES;
-    let any_bad = rows()
-        .filter_map(|row| row.digest.as_ref())
-        .any(|digest| digest.failed > 0 || digest.suspect > 0);
-    let calls = rows().map(|row| {
-        let Some(digest) = row.digest.as_ref().filter(|digest| digest.calls > 0) else {
-            return String::new();
-        };
-        match (any_bad, digest.failed + digest.suspect) {
-            (false, _) | (true, 0) => digest.calls.to_string(),
-            _ => format!("{} ({},{})", digest.calls, digest.failed, digest.suspect),
-        }
-    });
-    let changed = rows().map(|row| {
-        let changed = row.digest.as_ref().map_or(0, |digest| digest.files_changed());
-        if changed > 0 { changed.to_string() } else { String::new() }
-    });
     // With a single source, the column would say the same in each row.
     let sources: BTreeSet<&str> = rows().map(|row| row.member.entry.format()).collect();
     let source = rows().map(|row| match sources.len() {
@@ -133,7 +113,6 @@ fn columns(visible: &VisibleWorkers, newest: &[(Option<Timestamp>, &WorkerRow)])
             rows().map(|row| one_line(&visible.short_id(&row.member.name).display(), CELL_MAX)),
         ),
         Column::new("when (UTC)", newest.iter().map(|(at, _)| at.map(minute).unwrap_or_default())),
-        Column::new("took", of_worker(|worker| worker.duration_ms.map(took)).into_iter()),
         Column::new(TITLE, of_worker(|worker| Some(worker.title().to_owned())).into_iter()),
         Column::new("source", source),
         Column::new(project, of_worker(|worker| worker.project().map(str::to_owned)).into_iter()),
@@ -141,10 +120,20 @@ fn columns(visible: &VisibleWorkers, newest: &[(Option<Timestamp>, &WorkerRow)])
             branch,
             of_worker(|worker| worker.branch.as_deref().map(str::to_owned)).into_iter(),
         ),
-        Column::new(if any_bad { CALLS_DETAILED } else { CALLS }, calls),
-        Column::numbers("changed", changed),
-        Column::new("outcome", rows().map(outcome)),
+        Column::new("+/-", rows().map(changed_lines)),
+        Column::new("end", rows().map(|row| end(row, attention.get(&row.member.name).copied()))),
     ]
+}
+
+/// Returns the numbers of lines that a worker added and removed; empty if it changed no file.
+fn changed_lines(row: &WorkerRow) -> String {
+    let Some(digest) = row.digest.as_ref().filter(|digest| digest.files_changed() > 0) else {
+        return String::new();
+    };
+    let sum = |lines: fn(&FileUse) -> u64| {
+        digest.files.iter().map(lines).fold(0, u64::saturating_add)
+    };
+    format!("+{} -{}", rounded(sum(|file| file.added)), rounded(sum(|file| file.removed)))
 }
 
 /// Cuts the columns of text so that the table has the right width.
@@ -177,7 +166,7 @@ fn fit(columns: &mut [Column]) {
 fn push_line<'a>(out: &mut String, columns: &'a [Column], cell: impl Fn(&'a Column) -> &'a str) {
     let cells = columns.iter().map(|column| {
         let (cell, width) = (cell(column), column.width());
-        if column.is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        format!("{cell:<width$}")
     });
     out.push_str(cells.collect::<Vec<_>>().join(GAP).trim_end());
     out.push('\n');
@@ -194,7 +183,8 @@ pub(super) fn newest_first<'a>(
     newest
 }
 
-fn begun(row: &WorkerRow) -> Option<Timestamp> {
+/// Returns the time of a worker's start, or else of its creation or its last write.
+pub(super) fn begun(row: &WorkerRow) -> Option<Timestamp> {
     let worker = row.worker();
     worker.started_at.timestamp().or_else(|| worker.created_at.timestamp()).or_else(|| {
         let last = row.fingerprint.as_ref()?.newest_mtime;
@@ -202,28 +192,23 @@ fn begun(row: &WorkerRow) -> Option<Timestamp> {
     })
 }
 
-/// Formats a duration with its two largest units.
-fn took(ms: u64) -> String {
-    let unit = match ms {
-        HOUR_MS.. => MINUTE_MS,
-        SECOND_MS.. => SECOND_MS,
-        _ => 1,
-    };
-    duration(ms / unit * unit)
-}
-
-fn outcome(row: &WorkerRow) -> String {
+/// Says in a word or two how a worker ended: its most important reason for attention, else its
+/// outcome.
+fn end(row: &WorkerRow, attention: Option<&Attention>) -> String {
     let Some(digest) = &row.digest else { return "not read".into() };
+    let first = attention.and_then(|attention| attention.reasons.first()).map(|first| first.kind);
     let status = row.status();
-    match digest.outcome {
-        Outcome::Failed => Outcome::Failed.to_string(),
+    match (first, digest.outcome) {
+        (Some(ReasonKind::Waits), Outcome::Failed) => "asks, failed".into(),
+        (Some(ReasonKind::Waits), _) => "asks".into(),
+        (Some(ReasonKind::RedAtEnd), Outcome::Failed) => "red".into(),
+        (_, Outcome::Failed) => Outcome::Failed.to_string(),
+        (Some(ReasonKind::Contradicted), _) => "contradicted".into(),
+        (Some(ReasonKind::Cut), _) => "cut".into(),
+        (Some(ReasonKind::Interrupted), _) => "stopped".into(),
         _ if !status.is_finished() && status != Status::Unknown => status.to_string(),
         _ if status == Status::Abandoned => status.to_string(),
-        Outcome::Ok => match digest.unresolved_suspects {
-            0 => Outcome::Ok.to_string(),
-            1 => "ok, 1 looks failed".into(),
-            more => format!("ok, {more} look failed"),
-        },
-        outcome => outcome.to_string(),
+        (_, Outcome::Ok) if digest.last_green.is_some() => "green".into(),
+        (_, outcome) => outcome.to_string(),
     }
 }

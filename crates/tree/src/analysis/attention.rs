@@ -1,0 +1,370 @@
+//! Decides who needs a person, and why, from a worker's own record.
+//!
+//! Trouble is rare in real sessions, so a reason that holds for many workers is wrong. High are: a
+//! wait for a person, a failure, a claim that the record contradicts, a check that is red at the
+//! end, and a delivery that failed for good.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::checks::{CheckKind, FailedCheck};
+use super::closing_question::closing_question;
+use super::root_cause;
+use super::worker_digest::{WorkerDigest, WorkerRow};
+use crate::view::WorkerFiles;
+use swarmletfs_base::model::{
+    CallKind, LastStep, Outcome, Record, Status, ToolCall, Trace, WorkStep,
+};
+use swarmletfs_base::text::clean::one_line;
+
+/// Number of equal calls, or of rounds of two calls, that make a loop.
+const LOOP_MIN: usize = 5;
+/// Maximum length of the line of a reason, in bytes.
+const LINE_MAX: usize = 200;
+/// Maximum number of reasons of one kind.
+const REASONS_MAX: usize = 5;
+
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, Hash,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum AttentionLevel {
+    High,
+    Low,
+    #[default]
+    None,
+}
+
+impl AttentionLevel {
+    pub const ALL: [AttentionLevel; 3] =
+        [AttentionLevel::High, AttentionLevel::Low, AttentionLevel::None];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AttentionLevel::High => "high",
+            AttentionLevel::Low => "low",
+            AttentionLevel::None => "none",
+        }
+    }
+}
+
+/// Kind of a reason, in the order in which reasons are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasonKind {
+    /// It waits for a person.
+    Waits,
+    Failed,
+    /// It claims something that its record contradicts.
+    Contradicted,
+    /// A check was red when it was last seen.
+    RedAtEnd,
+    /// A command that delivers or changes something failed, and nothing made it good.
+    OpenFailure,
+    /// A worker that it started failed, and it did not make that good.
+    ChildFailed,
+    /// A call was refused, and no later call did its work.
+    Denied,
+    /// The same call, or the same two calls in turn, five times or more.
+    Loop,
+    /// It stopped in the middle of its work.
+    Cut,
+    /// Its user stopped it.
+    Interrupted,
+    /// It used over three times as much as its peers.
+    Waste,
+}
+
+impl ReasonKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReasonKind::Waits => "waits",
+            ReasonKind::Failed => "failed",
+            ReasonKind::Contradicted => "contradicted",
+            ReasonKind::RedAtEnd => "red_at_end",
+            ReasonKind::OpenFailure => "open_failure",
+            ReasonKind::ChildFailed => "child_failed",
+            ReasonKind::Denied => "denied",
+            ReasonKind::Loop => "loop",
+            ReasonKind::Cut => "cut",
+            ReasonKind::Interrupted => "interrupted",
+            ReasonKind::Waste => "waste",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttentionReason {
+    pub kind: ReasonKind,
+    pub level: AttentionLevel,
+    /// The file that proves it, relative to the worker's directory.
+    pub file: Option<String>,
+    pub call: Option<u64>,
+    pub line: String,
+    pub since: Option<Timestamp>,
+}
+
+impl AttentionReason {
+    pub(super) fn new(kind: ReasonKind, level: AttentionLevel, line: &str) -> AttentionReason {
+        let line = one_line(line, LINE_MAX);
+        AttentionReason { kind, level, file: None, call: None, line, since: None }
+    }
+
+    fn about(self, call: &ToolCall) -> AttentionReason {
+        let file = Some(call.path.display());
+        AttentionReason { file, call: Some(call.seq), since: call.at, ..self }
+    }
+}
+
+/// The reasons why a worker needs a person, most important first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Attention {
+    pub reasons: Vec<AttentionReason>,
+}
+
+impl Attention {
+    pub fn level(&self) -> AttentionLevel {
+        self.reasons.iter().map(|reason| reason.level).min().unwrap_or_default()
+    }
+
+    pub(super) fn add(&mut self, reason: AttentionReason) {
+        self.reasons.push(reason);
+        self.reasons.sort_by_key(|reason| reason.kind);
+    }
+
+    /// Finds the reasons in a worker's own record. `checks` are those that it does not pass, and
+    /// `cause` is the cause of its failure.
+    pub(super) fn find(
+        files: &WorkerFiles<'_>,
+        record: &Record,
+        checks: &[FailedCheck],
+        cause: &str,
+    ) -> Attention {
+        let Record { worker, trace, .. } = record;
+        let open = open_calls(files, record);
+        let last = worker.last_message;
+        let mut reasons: Vec<AttentionReason> = waits(record).into_iter().collect();
+        let is_explained = trace
+            .failed_last_call()
+            .is_none_or(|call| open.iter().any(|reason| reason.call == Some(call.seq)));
+        if trace.outcome(worker.status) == Outcome::Failed && (open.is_empty() || !is_explained) {
+            let reason = AttentionReason::new(ReasonKind::Failed, AttentionLevel::High, cause);
+            let reason = match trace.failed_last_call() {
+                Some(call) => reason.about(call),
+                None => AttentionReason { since: last, ..reason },
+            };
+            reasons.push(reason);
+        }
+        let doubts = checks.iter().filter(|check| check.kind == CheckKind::Doubt);
+        reasons.extend(doubts.take(REASONS_MAX).map(|check| {
+            let kind = ReasonKind::Contradicted;
+            let call = trace.calls.iter().find(|call| call.path.display() == check.file);
+            AttentionReason {
+                file: Some(check.file.clone()),
+                call: call.map(|call| call.seq),
+                since: call.and_then(|call| call.at).or(last),
+                ..AttentionReason::new(kind, AttentionLevel::High, &check.message)
+            }
+        }));
+        reasons.extend(open);
+        reasons.extend(denials(trace).into_iter().rev().take(REASONS_MAX));
+        reasons.extend(repetition(trace));
+        let ended = match (worker.status, trace.last_step) {
+            (Status::Abandoned, LastStep::Result) => {
+                Some((ReasonKind::Cut, "it stopped before it answered the last result"))
+            }
+            (Status::Abandoned | Status::Unknown, LastStep::Interruption) => {
+                Some((ReasonKind::Interrupted, "its user stopped it"))
+            }
+            _ => None,
+        };
+        reasons.extend(ended.map(|(kind, line)| AttentionReason {
+            since: last,
+            ..AttentionReason::new(kind, AttentionLevel::Low, line)
+        }));
+        reasons.sort_by_key(|reason| reason.kind);
+        Attention { reasons }
+    }
+}
+
+/// Returns the checks that are red at the end and the deliveries that failed for good, latest first.
+/// Nothing is at its end while the worker works.
+fn open_calls(files: &WorkerFiles<'_>, record: &Record) -> Vec<AttentionReason> {
+    if !record.worker.status.is_finished() {
+        return Vec::new();
+    }
+    let unresolved = record.trace.unresolved().into_calls();
+    let with_steps = unresolved.into_iter().rev().map(|call| (call, call.steps()));
+    let found = with_steps.filter(|(_, steps)| !steps.is_empty()).take(REASONS_MAX);
+    let reasons = found.map(|(call, steps)| {
+        let kind = match steps.iter().any(|step| step.is_check()) {
+            true => ReasonKind::RedAtEnd,
+            false => ReasonKind::OpenFailure,
+        };
+        // What has happened elsewhere since the last look is unknown.
+        let is_elsewhere = steps.iter().all(|step| *step == WorkStep::CiState);
+        let level = if is_elsewhere { AttentionLevel::Low } else { AttentionLevel::High };
+        let line = call.suspect.clone().or_else(|| root_cause::message(files, call));
+        let line = line.or_else(|| call.input.clone()).unwrap_or_default();
+        AttentionReason::new(kind, level, &line).about(call)
+    });
+    reasons.collect()
+}
+
+/// Returns the request to a person for which a worker waits.
+fn waits(Record { worker, trace, .. }: &Record) -> Option<AttentionReason> {
+    let high = |line: &str| AttentionReason::new(ReasonKind::Waits, AttentionLevel::High, line);
+    if let Some(wait) = &worker.waiting {
+        return Some(AttentionReason { since: wait.since, ..high(&wait.request) });
+    }
+    let last_call = trace.calls.last();
+    match (worker.status, trace.last_step) {
+        (Status::Completed, _) => {
+            let question = closing_question(trace.final_words.as_deref()?)?;
+            Some(AttentionReason { since: worker.last_message, ..high(&question) })
+        }
+        (Status::Abandoned | Status::Unknown, LastStep::Refusal) => {
+            let call = last_call?;
+            Some(high(&format!("its user refused a call of {} and said no more", call.tool)).about(call))
+        }
+        (Status::Abandoned, LastStep::Call) => {
+            let call = last_call?;
+            Some(high(&format!("a call of {} has no result", call.tool)).about(call))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the refused calls whose work no later call did. A refused plan or question is an answer.
+fn denials(trace: &Trace) -> Vec<AttentionReason> {
+    let mut found: Vec<AttentionReason> = Vec::new();
+    for (at, call) in trace.calls.iter().enumerate() {
+        let Some(line) = call.denial.as_deref().filter(|_| call.kind() != CallKind::Ask) else {
+            continue;
+        };
+        let steps = call.steps();
+        let later = trace.calls.iter().skip(at + 1).filter(|later| later.outcome == Outcome::Ok);
+        let mut done = later.filter(|later| later.tool == call.tool);
+        let is_done = if steps.is_empty() {
+            // Another edit or command took its place.
+            done.next().is_some()
+        } else {
+            done.any(|later| steps.is_subset(&later.steps()))
+        };
+        if !is_done {
+            let reason = AttentionReason::new(ReasonKind::Denied, AttentionLevel::Low, line);
+            found.push(reason.about(call));
+        }
+    }
+    found
+}
+
+/// Finds the longest row of equal calls, or of two calls in turn.
+fn repetition(trace: &Trace) -> Option<AttentionReason> {
+    let mut numbers: HashMap<(&str, &str), usize> = HashMap::new();
+    let calls = trace.calls.iter().filter_map(|call| Some((call, call.input.as_deref()?)));
+    let calls: Vec<(&ToolCall, usize)> = calls
+        .map(|(call, input)| {
+            let next = numbers.len();
+            (call, *numbers.entry((&call.tool, input)).or_insert(next))
+        })
+        .collect();
+    let row = |period: usize| {
+        let (mut best, mut length) = ((0, 0), 0);
+        for at in period..calls.len() {
+            let number = |at: usize| calls.get(at).map(|(_, number)| *number);
+            length = if number(at) == number(at - period) { length + 1 } else { 0 };
+            if length > best.0 {
+                best = (length, at);
+            }
+        }
+        (best.0 / period + 1, best.1)
+    };
+    let (times, at) = [1, 2].map(row).into_iter().max()?;
+    let (call, _) = calls.get(at).filter(|_| times >= LOOP_MIN)?;
+    let input = call.input.as_deref().unwrap_or_default();
+    let line = format!("{times} times: {} {input}", call.tool);
+    Some(AttentionReason::new(ReasonKind::Loop, AttentionLevel::Low, &line).about(call))
+}
+
+/// Minimum number of workers that have a median.
+const PEERS_MIN: usize = 8;
+/// Factor over the median of its peers from which a worker wastes something.
+const WASTE_FACTOR: u64 = 3;
+/// Numbers below which nothing is wasted: of failed calls, and of edits of one file.
+const FAILED_MIN: u64 = 15;
+const EDITS_MIN: u64 = 25;
+
+/// Returns the attention that each worker of a file about many needs: its own reasons, and those
+/// that follow from the others.
+pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
+    let own = rows.iter().map(|row| row.digest.as_ref().map(|digest| digest.attention.clone()));
+    let mut found: Vec<Attention> = own.map(Option::unwrap_or_default).collect();
+    let by_id: HashMap<String, usize> =
+        rows.iter().enumerate().map(|(at, row)| (row.member.name.display(), at)).collect();
+    for (child, parent) in failed_children(rows, &by_id) {
+        let line = format!("{} failed: {}", child.member.name.display(), cause_of(child));
+        let reason = AttentionReason::new(ReasonKind::ChildFailed, AttentionLevel::High, &line);
+        let since = child.worker().last_message;
+        if let Some(attention) = found.get_mut(parent) {
+            attention.add(AttentionReason { since, ..reason });
+        }
+    }
+    let numbers: [(&str, u64, fn(&WorkerDigest) -> u64); 2] = [
+        ("failed calls", FAILED_MIN, |digest| digest.failed as u64),
+        ("edits of one file", EDITS_MIN, |digest| {
+            digest.files.iter().map(|file| file.edits).max().unwrap_or_default()
+        }),
+    ];
+    for (name, min, number) in numbers {
+        let of = |row: &WorkerRow| row.digest.as_deref().map(number);
+        // Workers that do nothing of the kind are no peers.
+        let mut all: Vec<u64> = rows.iter().filter_map(of).filter(|number| *number > 0).collect();
+        all.sort_unstable();
+        let median = match all.get(all.len() / 2) {
+            Some(median) if all.len() >= PEERS_MIN => *median,
+            _ => continue,
+        };
+        let limit = min.max(median.saturating_mul(WASTE_FACTOR));
+        for (row, attention) in rows.iter().zip(&mut found) {
+            if let Some(number) = of(row).filter(|number| *number > limit) {
+                let line = format!("{number} {name}; the median is {median}");
+                let reason = AttentionReason::new(ReasonKind::Waste, AttentionLevel::Low, &line);
+                attention.add(AttentionReason { since: row.worker().last_message, ..reason });
+            }
+        }
+    }
+    found
+}
+
+fn cause_of(row: &WorkerRow) -> String {
+    row.failure_cause().unwrap_or_default().to_owned()
+}
+
+/// Returns each failed worker whose parent is among `rows`, with the position of the parent. The
+/// parent made a failure good if a check of its own was green afterwards, or another worker that it
+/// started afterwards is ok.
+fn failed_children<'a>(
+    rows: &'a [WorkerRow],
+    by_id: &HashMap<String, usize>,
+) -> Vec<(&'a WorkerRow, usize)> {
+    let mut last_ok: HashMap<usize, Timestamp> = HashMap::new();
+    let parent_of = |row: &WorkerRow| row.worker().parent.as_deref().and_then(|id| by_id.get(id)).copied();
+    for row in rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)) {
+        if let (Some(parent), Some(start)) = (parent_of(row), row.worker().started_at.timestamp()) {
+            let last = last_ok.entry(parent).or_insert(start);
+            *last = (*last).max(start);
+        }
+    }
+    let failed = rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed));
+    let with_parent = failed.filter_map(|row| Some((row, parent_of(row)?)));
+    with_parent
+        .filter(|(row, parent)| {
+            let digest = rows.get(*parent).and_then(|row| row.digest.as_ref());
+            let good = digest.and_then(|digest| digest.last_green).max(last_ok.get(parent).copied());
+            !good.zip(row.worker().last_message).is_some_and(|(good, failed)| good >= failed)
+        })
+        .collect()
+}
