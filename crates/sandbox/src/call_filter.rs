@@ -11,7 +11,7 @@
 
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
-use super::cause::StageFailure;
+use super::stage::StageFailure;
 
 /// The requests of ioctl(2) that are refused: TIOCSTI and TIOCLINUX.
 const REQUESTS: [u32; 2] = [0x5412, 0x541c];

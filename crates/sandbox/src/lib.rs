@@ -13,42 +13,27 @@
 //! All stages are in the caller's session and process group, so the keys of the terminal reach the
 //! command, which can be stopped and continued as a job of the shell.
 
-mod aliases;
 mod call_filter;
-mod cause;
-mod devices;
 mod files;
-mod identity;
-mod init;
-mod inner;
-mod landlock;
 mod limits;
-mod loopback;
 mod machine;
 mod mount_table;
 mod mounts;
-mod outer;
 mod overlay;
-mod preflight;
-mod privileges;
 mod probe;
-mod signals;
-mod silent;
-mod sockets;
+mod processes;
+mod rights;
 mod spec;
 mod stage;
-mod watch;
-mod wrap;
 
 pub use files::close_descriptors_except;
-pub use landlock::LandlockLevel;
 pub use limits::{LimitMethod, probe_limits};
 pub use mount_table::unescape;
-pub use preflight::preflight;
+pub use overlay::preflight;
 pub use probe::{Protections, TrialView, probe};
-pub use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
+pub use rights::LandlockLevel;
+pub use spec::{OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand, writable_refusal};
 pub use stage::Stage;
-pub use wrap::{WrappedCommand, writable_refusal};
 
 use std::process::ExitCode;
 
@@ -59,11 +44,11 @@ const NOT_RUN: u8 = 125;
 ///
 /// `descriptor` holds the request. A failure is printed on stderr.
 pub fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCode {
-    let ended = privileges::allow_tracing(false).and_then(|()| match stage {
-        Stage::Outer => outer::serve(descriptor),
-        Stage::Maps => identity::serve_maps(descriptor),
-        Stage::Init => init::serve(descriptor, status),
-        Stage::Inner => inner::serve(descriptor),
+    let ended = rights::allow_tracing(false).and_then(|()| match stage {
+        Stage::Outer => processes::serve_outer(descriptor),
+        Stage::Maps => rights::serve_maps(descriptor),
+        Stage::Init => processes::serve_init(descriptor, status),
+        Stage::Inner => processes::serve_inner(descriptor),
         Stage::Check => probe::serve_check(),
     });
     ended.unwrap_or_else(|failure| {

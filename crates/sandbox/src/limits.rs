@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, stat, unlinkat};
 use rustix::process::{Resource, Rlimit, geteuid, getpid, getrlimit, setrlimit};
 
-use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::spec::SandboxSpec;
+use super::stage::{FailedStep, StageFailure};
 
 const ROOT: &str = "/sys/fs/cgroup";
 

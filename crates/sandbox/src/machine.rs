@@ -10,6 +10,13 @@
 //!
 //! Other processes may move directories meanwhile, and put links to hidden ones in their places. So
 //! each entry is opened once, without following links, and shown through its descriptor.
+//!
+//! A directory that the command may write is shown as it is. A socket in it could act outside of the
+//! sandbox: an agent for keys, a connection of ssh, an editor. So each one is covered when the
+//! command starts, except for the admitted ones.
+//!
+//! The command gets few devices. In /proc, file modes do not keep root from changing settings of the
+//! kernel, so mounts do.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,14 +24,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, fstat, readlinkat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, lstat, openat, readlinkat, symlink};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, OpenTreeFlags, open_tree};
+use rustix::mount::{MountFlags, OpenTreeFlags, mount, mount_bind, open_tree};
+use rustix::termios::{isatty, ttyname};
 
-use super::cause::{FailedStep, StageFailure};
 use super::files;
-use super::mount_table::{AttachedMount, AttachedMounts};
+use super::mount_table::{AttachedMount, AttachedMounts, remount_read_only};
 use super::overlay::open_read_only;
+use super::stage::{FailedStep, StageFailure};
 use swarmletfs_base::store::MOUNT_TYPE;
 
 /// Directories of the kernel, of devices, of temporary files and of user sessions. They are not
@@ -224,5 +232,137 @@ fn cause(errno: Option<Errno>) -> Option<&'static str> {
              containers, and directories that ignore case, are such ones",
         ),
         _ => None,
+    }
+}
+
+/// Devices of the machine that the command can use.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// The terminal of a session. A command without a terminal could take the caller's by this name.
+const TERMINAL: &str = "/dev/tty";
+
+/// Links in /dev that programs expect.
+const LINKS: [(&str, &str); 5] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/ptmx", "pts/ptmx"),
+];
+
+/// Path of the terminal of the caller, which is not in the new /dev/pts.
+pub(super) const CONSOLE: &str = "/dev/console";
+
+pub(super) fn devices() -> impl Iterator<Item = PathBuf> {
+    let has_terminal = isatty(rustix::stdio::stdin())
+        || isatty(rustix::stdio::stdout())
+        || isatty(rustix::stdio::stderr());
+    let terminal = has_terminal.then_some(TERMINAL);
+    let devices = DEVICES.into_iter().chain(terminal);
+    devices.map(PathBuf::from).filter(|path| lstat(path).is_ok())
+}
+
+pub(super) fn terminal() -> Option<PathBuf> {
+    let name = ttyname(rustix::stdio::stdin(), Vec::new()).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+const TERMINALS: &str = "/dev/pts";
+
+/// Adds new terminals and links to a new /dev. Programs outside own the terminals of the caller.
+pub(super) fn complete_devices() -> Result<(), StageFailure> {
+    files::make_dirs(Path::new(TERMINALS)).step("make /dev/pts")?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", TERMINALS, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
+        .step("mount /dev/pts")?;
+    for (link, target) in LINKS {
+        symlink(target, link).step("make links in /dev")?;
+    }
+    Ok(())
+}
+
+/// Makes everything in /proc read-only that is not about a process of the sandbox.
+pub(super) fn protect_proc() -> Result<(), StageFailure> {
+    for name in files::list(Path::new("/proc")).step("list /proc")? {
+        let path = Path::new("/proc").join(OsStr::from_bytes(&name));
+        if name.first().is_some_and(u8::is_ascii_digit) {
+            continue;
+        }
+        let mode = lstat(&path).step("look at /proc")?.st_mode;
+        let kind = FileType::from_raw_mode(mode);
+        let is_writable = kind.is_dir() || (kind.is_file() && mode & 0o222 != 0);
+        if is_writable {
+            mount_bind(&path, &path).step("protect /proc")?;
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            remount_read_only(&path, flags | MountFlags::RELATIME).step("protect /proc")?;
+        }
+    }
+    Ok(())
+}
+
+/// Maximum number of entries to inspect in one directory that may be written.
+const INSPECTED_MAX: usize = 2_000_000;
+
+/// Returns the sockets at and beneath `path`. Links are not followed, and directories that cannot
+/// be listed are left out.
+///
+/// # Errors
+///
+/// There are too many entries to look at.
+pub(super) fn sockets_beneath(path: &Path) -> Result<Vec<PathBuf>, StageFailure> {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    let mut folders = vec![path.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let listed = openat(CWD, &folder, flags, Mode::empty()).and_then(Dir::new);
+        for entry in listed.into_iter().flatten().map_while(Result::ok) {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems do not report the type.
+                FileType::Unknown => rustix::fs::lstat(folder.join(name))
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            };
+            match kind {
+                FileType::Directory => folders.push(folder.join(name)),
+                FileType::Socket => found.push(folder.join(name)),
+                _ => {}
+            }
+            seen += 1;
+        }
+        if seen > INSPECTED_MAX {
+            let path = swarmletfs_base::name::printable(path.as_os_str().as_bytes());
+            return Err(StageFailure::new(format!(
+                "cannot look for sockets in {path}: it has more than {INSPECTED_MAX} entries; try to \
+                 make a smaller directory writable"
+            )));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_under_every_name_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("shown/inner")).unwrap();
+        let _socket = UnixListener::bind(at("bound")).unwrap();
+        std::fs::hard_link(at("bound"), at("shown/inner/other-name")).unwrap();
+        std::fs::rename(at("bound"), at("shown/renamed")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), at("shown/link")).unwrap();
+        std::fs::write(at("shown/file"), "").unwrap();
+        let mut found = sockets_beneath(&at("shown")).unwrap();
+        found.sort();
+        assert_eq!(found, [at("shown/inner/other-name"), at("shown/renamed")]);
+        assert_eq!(sockets_beneath(&at("none")).unwrap(), [] as [PathBuf; 0]);
     }
 }

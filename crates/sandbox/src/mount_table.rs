@@ -1,17 +1,23 @@
-//! The mounts of a namespace: their places, and how to restrict them.
+//! The mounts of a namespace: their places, how to restrict them, the other paths at which a
+//! directory can be seen, and the file systems whose server does not answer.
 //!
 //! Paths are bytes, with the octal escapes of the table decoded.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Stat, StatxFlags, lstat, statat, statfs, statx};
 use rustix::mount::{MountFlags, mount_remount};
 
-use super::cause::{FailedStep, StageFailure};
 use super::files;
+use super::stage::{FailedStep, StageFailure};
+use swarmletfs_base::store::MOUNT_TYPE;
 
 /// Maximum size of the table, in bytes. The kernel allows 100,000 mounts by default.
 pub(super) const TABLE_MAX: u64 = 64 << 20;
@@ -93,10 +99,7 @@ impl AttachedMounts {
 
     /// Iterates over the mounts whose file system is of one of `types`, see
     /// [`AttachedMount::is_of`].
-    pub(super) fn of_types<'a>(
-        &'a self,
-        types: &'a [&str],
-    ) -> impl Iterator<Item = &'a AttachedMount> {
+    fn of_types<'a>(&'a self, types: &'a [&str]) -> impl Iterator<Item = &'a AttachedMount> {
         self.0.iter().filter(|entry| entry.is_of(types))
     }
 
@@ -209,6 +212,83 @@ pub fn unescape(field: &[u8]) -> PathBuf {
         }
     }
     PathBuf::from(OsString::from_vec(out))
+}
+
+/// Types of file systems that can show the directories of another one.
+const SHOWING_OTHERS: [&str; 8] =
+    ["overlay", "fuse.", "fuse", "nfs", "nfs4", "9p", "virtiofs", "aufs"];
+
+/// Returns all paths at which `folder`, which is absolute and without links, can be seen, except
+/// its own. `witness` is an entry in it, by which it is recognized.
+///
+/// Mounts of this program and mounts that do not answer are left out: none of them is shown.
+pub(super) fn aliases(
+    table: &AttachedMounts,
+    folder: &Path,
+    witness: &Path,
+    silent: &BTreeSet<PathBuf>,
+) -> Vec<PathBuf> {
+    let mut found = table.aliases(folder);
+    let Ok(own) = look(folder) else { return found };
+    let names: Vec<_> = folder.components().skip(1).collect();
+    let showing = table.of_types(&SHOWING_OTHERS).filter(|mount| !mount.is_of(&[MOUNT_TYPE]));
+    let points = showing.map(|mount| mount.point.as_path());
+    let has_witness = !witness.as_os_str().is_empty();
+    for point in points.filter(|point| !folder.starts_with(point) && !silent.contains(*point)) {
+        // The other file system shows a directory on the way to `folder`.
+        for start in 0..=names.len() {
+            let path: PathBuf =
+                [point].into_iter().chain(names.iter().skip(start).map(AsRef::as_ref)).collect();
+            let is_same = look(&path).is_ok_and(|other| is_same(&own, &other, has_witness));
+            if is_same && look(&path.join(witness)).is_ok() {
+                found.push(path);
+            }
+        }
+    }
+    found.retain(|path| look(path).is_ok());
+    found
+}
+
+fn look(path: &Path) -> rustix::io::Result<Stat> {
+    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+}
+
+/// Compares the attributes that such file systems pass on; most number their files anew. Some round
+/// times to seconds, so these suffice where a witness is compared as well.
+fn is_same(own: &Stat, other: &Stat, has_witness: bool) -> bool {
+    (own.st_mtime, own.st_mode) == (other.st_mtime, other.st_mode)
+        && (has_witness || own.st_mtime_nsec == other.st_mtime_nsec)
+}
+
+/// Types of file systems that a server answers for.
+const SERVED: [&str; 11] =
+    ["fuse.", "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "afs"];
+
+/// Time limit for the answers of all servers.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Returns the mountpoints whose file systems do not answer in time.
+pub(super) fn silent_mounts(table: &AttachedMounts) -> BTreeSet<PathBuf> {
+    let served = table.of_types(&SERVED).map(|mount| mount.point.clone());
+    let mut silent: BTreeSet<PathBuf> = served.collect();
+    let (answers, answered) = mpsc::channel();
+    for point in &silent {
+        let (point, answers) = (point.clone(), answers.clone());
+        // A thread that waits for an answer ends with this process. Without a thread, the file
+        // system counts as silent.
+        let _ = thread::Builder::new().spawn(move || {
+            // An error is an answer, too.
+            let _ = (lstat(&point), statfs(&point));
+            answers.send(point)
+        });
+    }
+    drop(answers);
+    let deadline = Instant::now() + PATIENCE;
+    while let Ok(point) = answered.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        silent.remove(&point);
+    }
+    silent
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@
 //! worker, and the paths that the caller names. All of these are prepared while the real tree is
 //! visible. Then a new root takes the place of the real one, and they are put into it, shallow
 //! paths first, so that none covers another that lies deeper. The new root contains nothing else.
+//!
+//! The mounts outside are followed, so that a sandbox does not keep a file system in use that was
+//! unmounted there.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -21,14 +24,12 @@ use rustix::mount::{
 };
 use rustix::process::{Resource, Rlimit, chdir, getrlimit, pivot_root, setrlimit};
 
-use super::aliases::aliases;
-use super::cause::{FailedStep, StageFailure};
-use super::machine::{MachinePart, Shown, clone_tree};
-use super::mount_table::{AttachedMounts, remount_read_only, restrict};
+use super::files;
+use super::machine::{self, MachinePart, Shown, clone_tree};
+use super::mount_table::{self, AttachedMounts, TABLE_MAX, aliases, remount_read_only, restrict};
 use super::overlay::open_overlay;
 use super::spec::{SandboxSpec, WorkspaceView};
-use super::stage::PROGRAM;
-use super::{devices, files, machine, silent, sockets};
+use super::stage::{FailedStep, PROGRAM, StageFailure};
 
 /// Place where the new root is made: a directory in which nobody has a workspace.
 const NEW_ROOT: &str = "/sys";
@@ -155,11 +156,11 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     let table = AttachedMounts::read().step("read the table of mounts")?;
     let new_root = Path::new(NEW_ROOT);
     add(Path::new("/dev"), Layer::Devices);
-    for path in devices::devices() {
+    for path in machine::devices() {
         add(&path, Layer::Device(clone(&path)?));
     }
-    if let Some(terminal) = devices::terminal() {
-        add(Path::new(devices::CONSOLE), Layer::Device(clone(&terminal)?));
+    if let Some(terminal) = machine::terminal() {
+        add(Path::new(machine::CONSOLE), Layer::Device(clone(&terminal)?));
     }
     let memory = available_memory();
     for (path, share) in TEMPORARY {
@@ -170,7 +171,7 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     if files::is_dir(Path::new(SESSIONS)) {
         add(Path::new(SESSIONS), Layer::Cover);
     }
-    let silent = silent::silent(&table);
+    let silent = mount_table::silent_mounts(&table);
     let mut covered = BTreeSet::new();
     for (path, witness) in hidden(spec) {
         covered.extend(aliases(&table, &path, &witness, &silent));
@@ -195,7 +196,9 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     add(&spec.worker_folder, Layer::WorkerFolder(clone(&spec.worker_folder)?));
     for path in &spec.write {
         add(path, Layer::Writable(clone(path)?));
-        for socket in sockets::beneath(path)?.iter().filter(|path| !spec.sockets.contains(path)) {
+        for socket in
+            machine::sockets_beneath(path)?.iter().filter(|path| !spec.sockets.contains(path))
+        {
             add(socket, Layer::Closed(clone(Path::new("/dev/null"))?));
         }
     }
@@ -336,7 +339,7 @@ impl Layer {
             },
             Layer::Devices => {
                 new(COVER).step_at("cover", target)?;
-                devices::complete()
+                machine::complete_devices()
             }
             Layer::Closed(tree) => match attach(tree, target) {
                 // Its process ended meanwhile, and took the socket along.
@@ -371,5 +374,43 @@ impl<T, E: Into<io::Error>> StepAt<T> for Result<T, E> {
     fn step_at(self, step: &str, path: &Path) -> Result<T, StageFailure> {
         let path = swarmletfs_base::name::printable(path.as_os_str().as_encoded_bytes());
         self.step(&format!("{step} {path}"))
+    }
+}
+
+/// The table of the namespace outside.
+pub(super) struct OutsideMounts {
+    /// Shows that namespace for as long as it is open, and polls as ready when a mount changed.
+    table: OwnedFd,
+    at_start: AttachedMounts,
+}
+
+impl OutsideMounts {
+    /// Opens the table of the present namespace, before another one is entered.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub(super) fn open() -> io::Result<OutsideMounts> {
+        let table = files::open(Path::new("/proc/self/mountinfo"))?;
+        let at_start = AttachedMounts::parse(&files::read_again(&table, TABLE_MAX)?);
+        Ok(OutsideMounts { table, at_start })
+    }
+
+    /// Unmounts the parts of the sandbox whose file systems are not mounted outside anymore. A
+    /// process that has a file open there keeps it.
+    pub(super) fn release(&self, shown: &[ShownPart]) {
+        // Without a table, all parts stay.
+        let Ok(bytes) = files::read_again(&self.table, TABLE_MAX) else { return };
+        let now = AttachedMounts::parse(&bytes);
+        for part in shown.iter().filter(|part| !now.agrees(&self.at_start, &part.mountpoint)) {
+            // It may be gone already.
+            let _ = unmount(&part.path, UnmountFlags::DETACH);
+        }
+    }
+}
+
+impl AsFd for OutsideMounts {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.table.as_fd()
     }
 }

@@ -10,12 +10,11 @@ use std::process::{Command, ExitCode, Stdio};
 use rustix::fs::{AtFlags, CWD, Mode, chmod, mkdir, rename, unlinkat};
 use tempfile::TempDir;
 
-use super::cause::{FailedStep, StageFailure};
 use super::files;
-use super::landlock::{self, LandlockLevel};
 use super::limits::{LimitMethod, probe_limits};
+use super::rights::{self, LandlockLevel};
 use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
-use super::stage::{PROGRAM, Stage};
+use super::stage::{FailedStep, PROGRAM, Stage, StageFailure};
 
 const FOLDER: &str = "folder";
 
@@ -185,7 +184,7 @@ pub(super) fn serve_check() -> Result<ExitCode, StageFailure> {
     files::make_file(&file).step("make a file in the view")?;
     files::write(&file, b"changed").step("write a file in the view")?;
     rename(&file, folder.join("renamed")).step("rename a file in the view")?;
-    let level = landlock::level().as_str();
+    let level = rights::landlock_level().as_str();
     files::write_all(rustix::stdio::stdout(), level.as_bytes()).step("answer")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,332 @@
+//! The rights of the command: its ids in a user namespace, its capabilities, Landlock, and the
+//! loopback device of a new network namespace, which is down at first.
+//!
+//! An ordinary user keeps its own user and group id and nothing else. Root keeps all ids, because
+//! with user id 0 alone the command could not read or change the files of others in its draft; the
+//! map of all ids must be written from outside.
+//!
+//! Landlock is a second wall behind the read-only mounts, and the only one around abstract sockets
+//! and around processes outside that are in the process group of the command.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, Stdio};
+
+use landlock::{
+    ABI, Access, AccessFs, LandlockStatus, RestrictSelf, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, Scope, path_beneath_rules,
+};
+use nix::sched::{CloneFlags, unshare};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+use rustix::process::{DumpableBehavior, getegid, geteuid, getppid, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs,
+};
+
+use super::files;
+use super::spec::SandboxSpec;
+use super::stage::{FailedStep, Stage, StageFailure};
+
+/// Maximum size of a map of ids, in bytes. The kernel allows 340 lines.
+const MAP_MAX: u64 = 64 << 10;
+
+/// The number of namespaces of control groups that a user namespace allows.
+const CONTROL_GROUP_NAMESPACES: &str = "/proc/sys/user/max_cgroup_namespaces";
+
+/// Known cause if a namespace can be made, but no user id can be mapped.
+const RESTRICTED: &str = "the kernel restricts user namespaces, as AppArmor on Ubuntu does; try \
+     `sysctl kernel.apparmor_restrict_unprivileged_userns=0`";
+
+/// Enters a user namespace in which each id of the present one stands for itself, and the
+/// namespaces `others`, which belong to it.
+///
+/// An ordinary user has its own user and group id only.
+pub(super) fn enter_namespaces(others: CloneFlags, descriptor: i32) -> Result<(), StageFailure> {
+    let flags = CloneFlags::CLONE_NEWUSER | others;
+    if !geteuid().is_root() {
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        unshare(flags).step_with("make namespaces", namespace_cause)?;
+        return write_own_maps(uid, gid);
+    }
+    let mut helper = start_maps(descriptor)?;
+    unshare(flags).step_with("make namespaces", namespace_cause)?;
+    let told = helper.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
+    told.transpose().step("map the user ids")?;
+    let status = helper.wait().step("map the user ids")?;
+    if !status.success() {
+        return Err(StageFailure::new(
+            "cannot map the user ids for root; try `--as USER` to run as an ordinary user",
+        ));
+    }
+    Ok(())
+}
+
+/// Forbids namespaces of control groups in this user namespace and the namespaces in it. A command
+/// with one could mount the tree of control groups, and end or change processes outside by it.
+pub(super) fn forbid_control_groups() -> Result<(), StageFailure> {
+    let limited = files::write(Path::new(CONTROL_GROUP_NAMESPACES), b"0\n");
+    // A sandbox around this one has forbidden them already.
+    match unshare(CloneFlags::CLONE_NEWCGROUP) {
+        Err(_) => Ok(()),
+        Ok(()) => limited
+            .and(Err(Errno::PERM.into()))
+            .step_with("keep the command from control groups", |_| {
+                Some("/proc/sys must be writable for that; try to leave out --nested")
+            }),
+    }
+}
+
+fn start_maps(descriptor: i32) -> Result<Child, StageFailure> {
+    let mut command = Stage::Maps.command(descriptor, None);
+    command.stdin(Stdio::piped()).spawn().step("start a process of the sandbox")
+}
+
+/// Writes the maps of the parent process once it has entered its namespace.
+pub(super) fn serve_maps(_descriptor: i32) -> Result<ExitCode, StageFailure> {
+    let mut byte = [0];
+    let count = rustix::io::read(rustix::stdio::stdin(), &mut byte).step("map the user ids")?;
+    let Some(parent) = getppid().filter(|_| count == 1) else {
+        return Ok(ExitCode::FAILURE);
+    };
+    for name in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{}/{name}", parent.as_raw_pid());
+        files::write(Path::new(&path), identity_map(name)?.as_bytes())
+            .step("map all user ids for root")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn identity_map(name: &str) -> Result<String, StageFailure> {
+    let path = Path::new("/proc/self").join(name);
+    let map = files::read(&path, MAP_MAX).step("read the map of user ids")?;
+    let mut identity = String::new();
+    for line in String::from_utf8_lossy(&map).lines() {
+        let mut fields = line.split_whitespace();
+        if let (Some(first), Some(count)) = (fields.next(), fields.nth(1)) {
+            identity.push_str(&format!("{first} {first} {count}\n"));
+        }
+    }
+    Ok(identity)
+}
+
+fn write_own_maps(uid: u32, gid: u32) -> Result<(), StageFailure> {
+    let open = |name| {
+        let opened = files::open_for_writing(&Path::new("/proc/self").join(name));
+        opened.step_with("map the user id", |_| Some(RESTRICTED))
+    };
+    // The files of a process that cannot be traced belong to root.
+    allow_tracing(true)?;
+    let opened = ["setgroups", "uid_map", "gid_map"].map(open);
+    allow_tracing(false)?;
+    let texts = ["deny".to_owned(), format!("{uid} {uid} 1"), format!("{gid} {gid} 1")];
+    for (file, text) in opened.into_iter().zip(texts) {
+        files::write_all(file?, text.as_bytes())
+            .step_with("map the user id", |_| Some(RESTRICTED))?;
+    }
+    Ok(())
+}
+
+fn namespace_cause(errno: Option<Errno>) -> Option<&'static str> {
+    match errno {
+        Some(Errno::NOSPC) => Some(
+            "the limit of namespaces is reached or zero; try to raise the sysctls \
+             user.max_user_namespaces and user.max_mnt_namespaces",
+        ),
+        Some(Errno::PERM) => Some(
+            "user namespaces are forbidden, as in containers; try to start the container with a \
+             seccomp profile that allows unshare and mount",
+        ),
+        Some(Errno::INVAL | Errno::NOSYS) => {
+            Some("this kernel has no user namespaces; try a kernel with CONFIG_USER_NS")
+        }
+        _ => None,
+    }
+}
+
+/// Capabilities that root keeps, for files and processes of the sandbox. Without FSETID, a file
+/// that is written loses its setuid bit.
+const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::KILL);
+
+/// Gives up for good all capabilities that the command does not keep.
+pub(super) fn give_up_capabilities() -> Result<(), StageFailure> {
+    let kept = if geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
+    clear_ambient_capability_set().step("give up capabilities")?;
+    for capability in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
+        if !kept.contains(capability) {
+            // The kernel has fewer capabilities than bits; that all are gone is checked below.
+            let _ = remove_capability_from_bounding_set(capability);
+        }
+    }
+    limit_capabilities(kept)?;
+    set_no_new_privs(true).step("forbid new privileges")
+}
+
+/// Lets the next stage have the capabilities of this process. An ordinary user would lose them when
+/// a program is executed.
+pub(super) fn pass_capabilities_on() -> Result<(), StageFailure> {
+    let held = capabilities(None).step("pass capabilities on")?.permitted;
+    let sets = CapabilitySets { effective: held, permitted: held, inheritable: held };
+    set_capabilities(None, sets).step("pass capabilities on")?;
+    for capability in held.iter() {
+        configure_capability_in_ambient_set(capability, true).step("pass capabilities on")?;
+    }
+    Ok(())
+}
+
+/// Forbids other processes of the same user to trace this one, or to read its memory, environment
+/// and descriptors by /proc, or allows it. It is allowed again when a program is executed.
+pub(super) fn allow_tracing(is_allowed: bool) -> Result<(), StageFailure> {
+    let behavior =
+        if is_allowed { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    set_dumpable_behavior(behavior).step("protect a process of the sandbox")
+}
+
+pub(super) fn keep_no_capability() -> Result<(), StageFailure> {
+    limit_capabilities(CapabilitySet::empty())
+}
+
+fn limit_capabilities(kept: CapabilitySet) -> Result<(), StageFailure> {
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).step("give up capabilities")
+}
+
+/// Newest version of Landlock that this program supports. An older kernel has fewer rights.
+const LANDLOCK_VERSION: ABI = ABI::V7;
+/// Oldest version that restricts signals and abstract sockets. Linux 6.12 has it.
+const SCOPES_VERSION: ABI = ABI::V6;
+
+/// The accesses that Landlock restricts on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LandlockLevel {
+    /// Files, signals and abstract sockets.
+    Full,
+    /// Files only: the kernel is older than Linux 6.12.
+    Files,
+    /// Nothing: the kernel has no Landlock, or it is disabled.
+    Nothing,
+}
+
+impl LandlockLevel {
+    const ALL: [LandlockLevel; 3] =
+        [LandlockLevel::Full, LandlockLevel::Files, LandlockLevel::Nothing];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LandlockLevel::Full => "full",
+            LandlockLevel::Files => "files",
+            LandlockLevel::Nothing => "none",
+        }
+    }
+
+    pub fn from_name(name: &[u8]) -> Option<LandlockLevel> {
+        LandlockLevel::ALL.into_iter().find(|level| level.as_str().as_bytes() == name)
+    }
+}
+
+/// Lets this process write only where the mounts allow it, and reach no process or abstract socket
+/// outside of the sandbox. If the command may build a sandbox of its own, the files are left out:
+/// rules for them would forbid every mount.
+///
+/// A kernel without Landlock restricts nothing: only the mounts and namespaces hold. The trial of
+/// the sandbox reports that, see [`landlock_level`].
+pub(super) fn restrict_by_landlock(spec: &SandboxSpec) -> Result<(), StageFailure> {
+    apply_landlock(spec)
+        .map_err(|error| StageFailure::new(format!("cannot restrict the command: {error}")))
+}
+
+pub(super) fn landlock_level() -> LandlockLevel {
+    // Without rules nothing is restricted; this only queries the version.
+    let status = RestrictSelf::default().no_new_privs(false).apply();
+    match status.map(|status| status.landlock) {
+        Ok(LandlockStatus::Available { effective_abi, .. }) if effective_abi >= SCOPES_VERSION => {
+            LandlockLevel::Full
+        }
+        Ok(LandlockStatus::Available { .. }) => LandlockLevel::Files,
+        _ => LandlockLevel::Nothing,
+    }
+}
+
+fn apply_landlock(spec: &SandboxSpec) -> Result<(), RulesetError> {
+    if spec.nested {
+        return scopes(Ruleset::default())?.create()?.restrict_self().map(drop);
+    }
+    let all = AccessFs::from_all(LANDLOCK_VERSION);
+    let reading = AccessFs::from_read(LANDLOCK_VERSION);
+    // Devices and the files of processes are written in place.
+    let in_place = reading | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let mut writable: Vec<PathBuf> = ["/tmp", "/dev/shm"].map(PathBuf::from).to_vec();
+    writable.extend([spec.workspace.clone(), spec.worker_folder.clone()]);
+    writable.extend(spec.git_common.iter().map(|(path, _)| path.clone()));
+    writable.extend(spec.write.iter().cloned());
+    // All rights are handled and granted together, else a rename between folders fails.
+    scopes(Ruleset::default().handle_access(all)?)?
+        .create()?
+        .add_rules(path_beneath_rules([Path::new("/")], reading))?
+        .add_rules(path_beneath_rules(["/dev", "/proc"], in_place))?
+        .add_rules(path_beneath_rules(&writable, all))?
+        .restrict_self()?;
+    Ok(())
+}
+
+/// Adds the walls around processes and abstract sockets. A process namespace does not hold
+/// `kill(0)`, which signals every process of the group, also the processes of the terminal outside.
+fn scopes(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
+    ruleset.scope(Scope::from_all(LANDLOCK_VERSION))
+}
+
+const RTM_NEWLINK: u16 = 16;
+
+/// Flags of a request that is answered in any case.
+const REQUEST_WITH_ANSWER: u16 = 0x1 | 0x4;
+
+const LOOPBACK: i32 = 1;
+
+const UP: u32 = 1;
+
+/// Size of the request, in bytes: a header and the description of a device.
+const REQUEST_SIZE: u32 = 32;
+
+/// Offset of the errno in an answer, in bytes.
+const ERRNO_OFFSET: usize = 16;
+
+/// Brings the loopback device up, so that programs can talk to themselves.
+pub(super) fn bring_loopback_up() -> Result<(), StageFailure> {
+    change_loopback().step_with("bring the loopback device up", |_| {
+        Some("try with the network, without `--no-network`")
+    })
+}
+
+fn change_loopback() -> rustix::io::Result<()> {
+    // Protocol 0 of netlink is for network devices.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    let mut request = Vec::new();
+    request.extend(REQUEST_SIZE.to_ne_bytes());
+    request.extend(RTM_NEWLINK.to_ne_bytes());
+    request.extend(REQUEST_WITH_ANSWER.to_ne_bytes());
+    // The number of the request and of the sender, then the family and kind of the device.
+    request.extend([0; 12]);
+    request.extend(LOOPBACK.to_ne_bytes());
+    // The flags, and the mask of the flags to change.
+    request.extend(UP.to_ne_bytes());
+    request.extend(UP.to_ne_bytes());
+    send(&socket, &request, SendFlags::empty())?;
+    let mut answer = [0_u8; 256];
+    recv(&socket, &mut answer, RecvFlags::empty())?;
+    match answer.get(ERRNO_OFFSET..).and_then(|rest| rest.first_chunk::<4>()) {
+        Some(&[0, 0, 0, 0]) => Ok(()),
+        Some(errno) => Err(Errno::from_raw_os_error(-i32::from_ne_bytes(*errno))),
+        None => Err(Errno::IO),
+    }
+}
