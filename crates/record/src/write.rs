@@ -35,49 +35,29 @@
 
 mod audit_log;
 mod call;
-mod copied_worker;
 mod dir;
 mod error;
-mod execution_log;
 mod folder;
-mod hashing;
-mod id;
-mod index;
 mod leftovers;
 mod lines;
-mod lock;
-mod messages;
 mod metadata;
+mod names;
 mod new_worker;
-mod put_path;
 mod registry;
 mod removal;
 mod store;
-mod supervisor_file;
-mod temporary;
-mod tombstones;
 mod worker;
-mod worker_folder;
 
 pub use audit_log::append_line;
-pub use dir::ViewEntry;
+pub use call::{Call, CallEnd, CallReceipt, ExecutionLog, LogState};
 pub use dir::{
-    Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, from_io, set_file_attributes,
-    set_mode,
+    Dir, Durability, EntryIdentity, EntryMeta, File, Lock, NewOwner, SetIdReport, ViewEntry,
+    from_io, set_file_attributes, set_mode,
 };
-pub use error::During;
-pub use execution_log::LogState;
-pub use hashing::{HashingReader, hash_bytes};
-pub use lines::to_line;
-pub use lock::Lock;
-pub use removal::{Decision, RemovalLock, Removed};
-pub use supervisor_file::NotePlace;
-
-pub use call::{Call, CallEnd, CallReceipt};
-pub use dir::Durability;
-pub use error::{Error, Result};
-pub use execution_log::ExecutionLog;
+pub use error::{During, Error, Result};
 pub use leftovers::{Leftover, Leftovers};
+pub use lines::{HashingReader, hash_bytes, to_line};
 pub use new_worker::NewWorker;
-pub use store::{Store, StoreOptions};
+pub use removal::{Decision, RemovalLock, Removed};
+pub use store::{NotePlace, Store, StoreOptions};
 pub use worker::{Finish, Worker};

@@ -8,10 +8,9 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 use serde::de::IgnoredAny;
 
-use super::dir::{Dir, Metadata, from_io};
+use super::dir::{Dir, Metadata, from_io, lock_file};
 use super::error::{During, Result};
 use super::lines::{append_lines, to_line};
-use super::lock::lock_file;
 use crate::audit::{self, AuditEntry, LogGroup, LogName};
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::Name;

@@ -7,39 +7,33 @@
 //!
 //! A file is replaced by a temporary file and a rename; an existing file is otherwise only
 //! extended. With [`Durability::Full`], data reaches the disk before a change is reported as done.
+//!
+//! The system releases the locks of directories and files when their process ends.
 
-mod layer;
-mod removal;
-mod set_id;
-mod trust;
-mod view;
+mod untrusted;
 mod workspace;
+
+pub use std::fs::File;
+pub(super) use std::fs::Metadata;
+pub use untrusted::{SetIdReport, set_mode};
+pub use workspace::{EntryIdentity, EntryMeta, NewOwner, ViewEntry, set_file_attributes};
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-pub use std::fs::File;
-pub(super) use std::fs::Metadata;
-
-pub use workspace::{EntryIdentity, EntryMeta, NewOwner};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatVfsMountFlags, Statx, StatxFlags,
-    Uid,
+    AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatVfsMountFlags,
+    Statx, StatxFlags, Uid,
 };
 use rustix::io::Errno;
 
-use super::lock::{Lock, lock_file, wait_for_lock};
-use super::temporary;
+use super::names;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{BENEATH, Kind, kind_of, open_beneath};
-
-pub use layer::set_file_attributes;
-pub use removal::set_mode;
-pub use set_id::SetIdReport;
-pub use view::ViewEntry;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =
@@ -284,7 +278,7 @@ impl Dir {
     }
 
     pub fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
-        let name = temporary::file_name()?;
+        let name = names::temporary_name()?;
         let file = self.create_file(&name)?;
         let temporary = Temporary { dir: self, name, file, is_renamed: false };
         // The lock tells a write in progress from one that a crash interrupted.
@@ -525,4 +519,69 @@ fn stat(fd: BorrowedFd<'_>) -> Result<Statx> {
 fn must_be_own_file(stat: &Statx) -> Result<()> {
     kind_of(stat).must_be(Kind::File)?;
     if stat.stx_nlink > 1 { Err(Error::Escape) } else { Ok(()) }
+}
+
+/// Time to wait for a lock. A longer wait means that its holder hangs.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest pause between two attempts to take a lock.
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(10);
+
+/// An exclusive lock of a directory or a file, released when dropped or when the process ends.
+#[derive(Debug)]
+#[must_use = "dropping a lock releases it"]
+pub struct Lock {
+    _fd: OwnedFd,
+}
+
+impl Lock {
+    /// Takes the lock of an open file or directory. Returns `None` if it is taken.
+    pub fn try_new(fd: OwnedFd) -> Result<Option<Lock>> {
+        Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
+    }
+}
+
+fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn is_locked(fd: BorrowedFd<'_>) -> Result<bool> {
+    // Shared, so that two searches do not take each other for a writer.
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for the lock of an open file.
+///
+/// # Errors
+///
+/// `EBUSY` if another process holds the lock for more than [`LOCK_TIMEOUT`].
+pub(super) fn lock_file(file: impl AsFd) -> Result<()> {
+    wait_for_lock(|| Ok(try_lock(file.as_fd())?.then_some(())))
+}
+
+/// Calls `try_lock` until it returns a lock.
+///
+/// # Errors
+///
+/// `EBUSY` if that takes more than [`LOCK_TIMEOUT`].
+fn wait_for_lock<T>(mut try_lock: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    // flock has no timeout, and a holder that hangs must not hang every other writer.
+    let (start, mut pause) = (Instant::now(), Duration::from_micros(100));
+    loop {
+        if let Some(lock) = try_lock()? {
+            return Ok(lock);
+        }
+        if start.elapsed() > LOCK_TIMEOUT {
+            return Err(Error::Io(Errno::BUSY));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LOCK_PAUSE_MAX);
+    }
 }

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{self, OpenCall};
-use super::dir::Dir;
+use super::dir::{Dir, Lock};
 use super::error::{During, Result};
-use super::folder::StoreFolder;
-use super::lock::Lock;
+use super::folder::{StoreFolder, WorkerFolder};
 use super::metadata;
+use super::names;
 use super::registry;
-use super::temporary;
-use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
@@ -155,7 +153,7 @@ fn left_behind(folder: &Dir, name: &Name) -> Result<Option<(Kind, Option<Lock>)>
 /// Returns true if this is the directory of a worker whose removal was interrupted.
 pub(super) fn is_removal(leftover: &Leftover) -> bool {
     let Leftover::NewWorker(path) = leftover else { return false };
-    path.file_name().is_some_and(|name| temporary::is_removed_name(&name))
+    path.file_name().is_some_and(|name| names::is_removed_name(&name))
 }
 
 /// Repairs `leftover`: removes a temporary entry, and states that the recorder of a call is gone.

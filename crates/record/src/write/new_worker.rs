@@ -7,16 +7,14 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use super::dir::Dir;
+use super::dir::{Dir, Lock};
 use super::error::{During, Error, Result};
-use super::folder::StoreFolder;
-use super::hashing::{HashingReader, entry_of};
-use super::index::IfMissing;
-use super::lock::Lock;
+use super::folder::{IfMissing, StoreFolder};
+use super::lines::{HashingReader, entry_of};
 use super::metadata::{self, MetadataMap, TEXT_MAX};
-use super::put_path;
+use super::names;
+use super::registry;
 use super::worker::Worker;
-use super::{id, temporary, tombstones};
 use crate::audit::AuditPath;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::Name;
@@ -210,11 +208,11 @@ fn create_unlogged(
     // Checked first, so that a taken id costs nothing.
     let id = match &new.id {
         Some(id) => {
-            let id = id::parse(id)?;
+            let id = names::parse_id(id)?;
             if is_taken(store, &id)? {
                 return Err(Error::Taken(id.display()));
             }
-            tombstones::must_be_new(&store.root, &id)?;
+            registry::must_be_new(&store.root, &id)?;
             id
         }
         None => free_id(store, &new.task, now)?,
@@ -245,7 +243,7 @@ fn lock_parent(store: &StoreFolder, new: &NewWorker) -> Result<Option<Lock>> {
         locked => locked.ok(),
     };
     // It may have been removed while this waited.
-    if !is_taken(store, &id)? && tombstones::exists(&store.root, &id)? {
+    if !is_taken(store, &id)? && registry::tombstone_exists(&store.root, &id)? {
         return Err(Error::invalid(id.as_bytes(), "the id of a parent", "this worker was removed"));
     }
     Ok(lock)
@@ -257,14 +255,14 @@ fn is_taken(store: &StoreFolder, id: &Name) -> Result<bool> {
 }
 
 fn free_id(store: &StoreFolder, task: &str, now: Timestamp) -> Result<Name> {
-    let mut id = id::generate(task, now)?;
+    let mut id = names::generate_id(task, now)?;
     for _ in 1..ID_ATTEMPTS {
-        if !is_taken(store, &id)? && !tombstones::exists(&store.root, &id)? {
+        if !is_taken(store, &id)? && !registry::tombstone_exists(&store.root, &id)? {
             break;
         }
-        id = id::generate(task, now)?;
+        id = names::generate_id(task, now)?;
     }
-    tombstones::must_be_new(&store.root, &id)?;
+    registry::must_be_new(&store.root, &id)?;
     Ok(id)
 }
 
@@ -291,7 +289,7 @@ pub(super) fn publish_folder(
     fill: impl FnOnce(&Dir) -> Result<()>,
 ) -> Result<Worker> {
     let workers = &store.workers;
-    let created = temporary::worker_name().and_then(|name| Ok((workers.create_dir(&name)?, name)));
+    let created = names::worker_name().and_then(|name| Ok((workers.create_dir(&name)?, name)));
     let (folder, name) = created.during("create a folder in", workers.path(), b"")?;
     // The lock tells a worker that is being created from one that a crash interrupted.
     let locked = folder.lock().during("lock", folder.path(), b"");
@@ -320,7 +318,7 @@ fn fill(
         let created = Name::new(CONTEXT).and_then(|name| folder.create_dir(&name));
         let created = created.during("create", folder.path(), CONTEXT.as_bytes())?;
         for (key, content) in context {
-            let path = put_path::parse(format!("{CONTEXT}/{key}").as_bytes())?;
+            let path = names::parse_put_path(format!("{CONTEXT}/{key}").as_bytes())?;
             let (2, Some(file)) = (path.depth(), path.file_name()) else {
                 let reason = "a key is the name of one file";
                 return Err(Error::invalid(key.as_bytes(), "a key of the context", reason));

@@ -1,17 +1,22 @@
-//! The records of workers in a sandbox; see [`swarmletfs_trace::swarmlet::RegistryRecord`].
+//! The records of workers outside of their directories.
 //!
-//! Only a process outside of the sandbox reaches the registry. A record is replaced under the lock
-//! of the registry, never under the lock of the worker's directory, which the worker can hold.
+//! The registry holds the workers in a sandbox, see [`swarmletfs_trace::swarmlet::RegistryRecord`].
+//! Only a process outside of the sandbox reaches it. A record is replaced under the lock of the
+//! registry, never under the lock of the worker's directory, which the worker can hold.
+//!
+//! A removed worker leaves a tombstone: an id that has one is never given again.
 
-use super::dir::{Dir, Durability};
+use super::dir::{Dir, Durability, Lock};
 use super::error::{During, Error, Result, bad_content};
-use super::lines::to_document;
-use super::lock::Lock;
+use super::lines::{entry_of, to_document};
 use super::metadata::{self, MetadataMap, TEXT_MAX};
+use crate::audit::AuditPath;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::name::{Name, RelPath};
-use swarmletfs_base::store::is_temporary;
-use swarmletfs_trace::swarmlet::{FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK};
+use swarmletfs_base::store::{Kind, is_temporary};
+use swarmletfs_trace::swarmlet::{
+    FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK, TOMBSTONE_MAX, TOMBSTONES, Tombstone,
+};
 
 /// Makes the record of the worker `id` from its metadata.json, and replaces the record of an
 /// earlier worker. No process has run in its sandbox yet.
@@ -183,4 +188,74 @@ fn id_of(folder: &Dir) -> PathResult<FolderId> {
     folder
         .identity()
         .map(|identity| FolderId { inode: identity.inode(), created: identity.created() })
+}
+
+pub(super) fn tombstone_exists(root: &Dir, id: &Name) -> Result<bool> {
+    let find = || {
+        let path = RelPath::constant(TOMBSTONES).join(&Tombstone::file_name(id)?);
+        match root.kind(&path) {
+            Err(PathError::NotADirectory | PathError::Escape) => Ok(false),
+            kind => Ok(kind?.is_some()),
+        }
+    };
+    match find() {
+        // Such an id is too long for a tombstone, so no worker with this id was removed.
+        Err(PathError::InvalidName | PathError::NameTooLong) => Ok(false),
+        found => found.during("read", root.path(), TOMBSTONES.as_bytes()),
+    }
+}
+
+/// Fails if a worker of the id `id` was removed.
+///
+/// # Errors
+///
+/// [`Error::Removed`] if it was, also if its record is damaged.
+pub(super) fn must_be_new(root: &Dir, id: &Name) -> Result<()> {
+    if !tombstone_exists(root, id)? {
+        return Ok(());
+    }
+    let tombstone = read_tombstone(root, id).ok().flatten();
+    let when = tombstone.map_or_else(
+        || "earlier".to_owned(),
+        |tombstone| format!("on {}", tombstone.removed_at.strftime("%Y-%m-%d")),
+    );
+    Err(Error::Removed { worker: id.display(), when })
+}
+
+/// Reads the record of the removed worker `id`. Returns `None` if there is none or it is damaged.
+pub(super) fn read_tombstone(root: &Dir, id: &Name) -> PathResult<Option<Tombstone>> {
+    let folder = root.enter(&RelPath::constant(TOMBSTONES))?;
+    let json = folder.read(&Tombstone::file_name(id)?, TOMBSTONE_MAX)?;
+    Ok(json.and_then(|json| Tombstone::parse(&json)))
+}
+
+pub(super) fn open_tombstones(root: &Dir) -> PathResult<Dir> {
+    let path = RelPath::constant(TOMBSTONES);
+    if root.kind(&path)?.is_none() {
+        // Everyone who records workers may remove them.
+        root.create_dir_alike(&Name::new(TOMBSTONES)?)?;
+        root.sync()?;
+    }
+    root.enter(&path)
+}
+
+pub(super) fn write_tombstone(folder: &Dir, id: &Name, tombstone: &Tombstone) -> Result<AuditPath> {
+    let write = || {
+        let name = Tombstone::file_name(id)?;
+        let json = to_document(tombstone)?;
+        folder.write_temporary(&mut json.as_slice())?.replace(folder, &name)?;
+        Ok(entry_of(&format!("{TOMBSTONES}/{}", name.to_text()), &json))
+    };
+    write().during("write the tombstone in", folder.path(), id.as_bytes())
+}
+
+/// Lists the workers that have a record. Other files are left out.
+pub(super) fn list_tombstones(root: &Dir) -> Result<Vec<Name>> {
+    let path = RelPath::constant(TOMBSTONES);
+    let list = || match root.kind(&path)? {
+        Some(Kind::Folder) => root.enter(&path)?.list(),
+        _ => Ok(Vec::new()),
+    };
+    let names = list().during("list", root.path(), TOMBSTONES.as_bytes())?;
+    Ok(names.iter().filter(|name| !is_temporary(name)).filter_map(Tombstone::worker_of).collect())
 }

@@ -7,14 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::dir::Dir;
+use super::dir::{Dir, Lock};
 use super::error::{During, Error, Result};
-use super::folder::StoreFolder;
-use super::index;
-use super::lock::Lock;
+use super::folder::{self, StoreFolder, WorkerFolder};
+use super::names;
+use super::registry;
 use super::store::Store;
-use super::worker_folder::WorkerFolder;
-use super::{registry, temporary, tombstones};
 use crate::audit::AuditPath;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result as PathResult;
@@ -50,7 +48,7 @@ impl Store {
     pub fn lock_removals(&self) -> Result<RemovalLock> {
         let root = &self.folder().root;
         let open = || {
-            let tombstones = tombstones::open_folder(root)?;
+            let tombstones = registry::open_tombstones(root)?;
             let lock = tombstones.try_lock()?;
             Ok((tombstones, lock))
         };
@@ -95,19 +93,19 @@ impl Store {
         let tombstones = &lock.tombstones;
         // Only the holder of the lock writes tombstones.
         delete_all(tombstones, is_temporary)?;
-        delete_all(&store.workers, temporary::is_removed_name)?;
+        delete_all(&store.workers, names::is_removed_name)?;
         let mut gone = BTreeSet::new();
-        for id in tombstones::list(&store.root)? {
+        for id in registry::list_tombstones(&store.root)? {
             let kind = store.workers.kind(&id.clone().into());
             if kind.during("find", store.workers.path(), id.as_bytes())?.is_none() {
                 gone.insert(id);
             }
         }
-        index::remove(&store.workers, &gone)?;
+        folder::remove_from_index(&store.workers, &gone)?;
         // A worker is there before its record.
         registry::remove(&store.root, |id| Ok(store.workers.kind(&id.clone().into())?.is_none()))?;
         if let Some(drafts) = open_drafts(&store.root)? {
-            delete_all(&drafts, temporary::is_removed_name)?;
+            delete_all(&drafts, names::is_removed_name)?;
             let names = drafts.list().during("list", drafts.path(), b"")?;
             for id in names.iter().filter(|name| gone.contains(*name)) {
                 delete(&drafts, id).during("remove the draft", drafts.path(), id.as_bytes())?;
@@ -123,8 +121,10 @@ impl Store {
     /// The tombstones cannot be listed.
     pub fn damaged_tombstones(&self, deadline: Deadline<'_>) -> Result<Vec<Name>> {
         let root = &self.folder().root;
-        let mut ids = tombstones::list(root)?;
-        ids.retain(|id| deadline.has_time() && !matches!(tombstones::read(root, id), Ok(Some(_))));
+        let mut ids = registry::list_tombstones(root)?;
+        ids.retain(|id| {
+            deadline.has_time() && !matches!(registry::read_tombstone(root, id), Ok(Some(_)))
+        });
         Ok(ids)
     }
 
@@ -158,13 +158,13 @@ fn remove<G>(
         Decision::Remove(tombstone, guard) => (tombstone, guard),
     };
     let workers = &store.workers;
-    paths.push(tombstones::write(folder, id, &tombstone)?);
-    let renamed = temporary::removed_name()
+    paths.push(registry::write_tombstone(folder, id, &tombstone)?);
+    let renamed = names::removed_name()
         .and_then(|name| workers.rename_new(id, &name).map(|()| name))
         .during("remove", workers.path(), id.as_bytes())?;
     // The worker is gone. The next removal completes the steps that follow.
     let complete = || {
-        index::remove(workers, &BTreeSet::from([id.clone()]))?;
+        folder::remove_from_index(workers, &BTreeSet::from([id.clone()]))?;
         registry::remove_one(&store.root, id)?;
         if let Some(drafts) = open_drafts(&store.root)? {
             delete(&drafts, id).during("remove the draft", drafts.path(), id.as_bytes())?;
@@ -199,7 +199,7 @@ fn delete(folder: &Dir, name: &Name) -> PathResult<()> {
     if folder.kind(&name.clone().into())?.is_none() {
         return Ok(());
     }
-    let renamed = temporary::removed_name()?;
+    let renamed = names::removed_name()?;
     folder.rename_new(name, &renamed)?;
     folder.remove_all(&renamed)?;
     folder.sync()

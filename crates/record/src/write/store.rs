@@ -1,5 +1,11 @@
-//! Opens stores for writing, and makes new ones.
+//! Opens stores for writing, makes new ones, and adds the copy of a worker to a store, such as an
+//! archive.
+//!
+//! The directory `supervisor` of a store holds the notes of the supervisor of the workers. A note
+//! is written whole, beside the workers, and then renamed. So a reader sees the old one or the new
+//! one, also after a crash.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,17 +14,18 @@ use parking_lot::Mutex;
 use super::audit_log;
 use super::dir::{Dir, Durability};
 use super::error::{During, Error, Result};
-use super::folder::{StoreFolder, WriteOptions};
+use super::folder::{IfMissing, StoreFolder, WriteOptions};
 use super::leftovers::{self, Leftover, Leftovers};
-use super::new_worker::{self, NewWorker};
-use super::supervisor_file::{self, ListedFile, NotePlace};
+use super::lines::entry_of;
+use super::new_worker::{self, NewWorker, publish_folder};
+use super::registry;
 use super::worker::Worker;
 use crate::audit;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::{Name, RelPath, printable};
-use swarmletfs_base::store::{Disk, Kind, Store as _};
-use swarmletfs_trace::swarmlet::WORKERS;
+use swarmletfs_base::store::{Disk, Kind, Store as _, Time, is_temporary};
+use swarmletfs_trace::swarmlet::{RegistryRecord, SUPERVISOR, WORKERS};
 use swarmletfs_trace::{Detection, Format, Swarmlet};
 
 /// A store that was opened for writing.
@@ -153,7 +160,7 @@ impl Store {
     ///
     /// The path leads elsewhere, or the store cannot be written.
     pub fn write_note(&self, path: &[u8], content: &[u8], place: NotePlace) -> Result<RelPath> {
-        supervisor_file::write(&self.0, path, content, place)
+        write_note(&self.0, path, content, place)
     }
 
     /// Lists the files of the supervisor's notes, sorted by path.
@@ -162,7 +169,7 @@ impl Store {
     ///
     /// A directory cannot be read.
     pub fn notes(&self) -> Result<Vec<ListedFile>> {
-        supervisor_file::list(&self.0)
+        list_notes(&self.0)
     }
 
     /// Searches for the leftovers of crashes, until `deadline` passes.
@@ -269,4 +276,187 @@ fn must_be_swarmlet(path: &Path) -> Result<Detection> {
         Err(error) => return Err(error).during("open the store", path, b""),
     };
     Err(not_a_store(path, reason, cure))
+}
+
+impl Store {
+    /// Adds the worker `id`, whose directory `fill` fills and checks, with its `record` in the
+    /// registry. Readers see all of it at once. Starts an index in a store without one.
+    ///
+    /// # Errors
+    ///
+    /// `fill` fails, the id is taken, or the store cannot be written.
+    pub fn add_copy(
+        &self,
+        id: &Name,
+        record: Option<RegistryRecord>,
+        fill: impl FnOnce(&Dir) -> Result<()>,
+    ) -> Result<Worker> {
+        let store = self.folder();
+        // Held until the worker is there: a record without a worker is removed.
+        let locked = record.map(|record| Ok((registry::lock(&store.root)?, record))).transpose()?;
+        let added = publish_folder(store, id, |folder| {
+            fill(folder)?;
+            match &locked {
+                Some(((registry, _lock), record)) => {
+                    registry::put_copy(registry, id, folder, record.clone())
+                }
+                None => Ok(()),
+            }
+        })?;
+        store.update_index(id, IfMissing::Create);
+        store.log_in_store("archive", Some(&id.to_text()), Vec::new(), &Ok(()));
+        Ok(added)
+    }
+
+    /// Adds the `record` of a worker that was copied before, whose directory is `folder`.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub fn add_record_of_copy(
+        &self,
+        id: &Name,
+        folder: &Dir,
+        record: RegistryRecord,
+    ) -> Result<()> {
+        let (registry, _lock) = registry::lock(&self.folder().root)?;
+        registry::put_copy(&registry, id, folder, record)
+    }
+
+    /// Opens the worker `id`; `None` if there is none.
+    pub fn find_worker(&self, id: &Name) -> Result<Option<Worker>> {
+        match Worker::open(Arc::clone(self.folder()), id) {
+            Ok(worker) => Ok(Some(worker)),
+            Err(Error::NoWorker { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Deepest path, in names. Readers go no deeper.
+const DEPTH_MAX: usize = 60;
+/// Longest name on Linux, in bytes.
+const NAME_MAX: usize = 255;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotePlace {
+    /// In place of an existing note.
+    Whole,
+    /// Behind the content of an existing note.
+    End,
+}
+
+/// Writes the note `path`, from the directory: a new one, or as `place` says. Returns the parsed
+/// path.
+fn write_note(
+    store: &StoreFolder,
+    path: &[u8],
+    content: &[u8],
+    place: NotePlace,
+) -> Result<RelPath> {
+    let written = parse(path).and_then(|path| {
+        let put = || put(store, &path, content, place);
+        put().during("write", &store.root.path().join(SUPERVISOR), path.as_bytes())?;
+        Ok(path)
+    });
+    let shown = format!("{SUPERVISOR}/{}", String::from_utf8_lossy(path));
+    store.log_in_store("note", None, vec![entry_of(&shown, content)], &written);
+    written
+}
+
+#[derive(Debug, Clone)]
+pub struct ListedFile {
+    /// Path from the directory of the notes.
+    pub path: RelPath,
+    pub size: u64,
+    pub mtime: Time,
+}
+
+/// Lists all notes, sorted by path. Links and special files are left out.
+fn list_notes(store: &StoreFolder) -> Result<Vec<ListedFile>> {
+    let list = || {
+        let Some(top) = existing(store)? else { return Ok(Vec::new()) };
+        let (mut listed, mut folders) = (Vec::new(), vec![RelPath::root()]);
+        while let Some(folder) = folders.pop() {
+            let opened = top.enter(&folder).and_then(|dir| Ok((dir.list()?, dir)));
+            let (names, dir) = match opened {
+                // It was removed or replaced meanwhile.
+                Err(error) if error.is_not_found() => continue,
+                opened => opened?,
+            };
+            for name in names.into_iter().filter(|name| !is_temporary(name)) {
+                let Some(entry) = dir.entry(&RelPath::from(name.clone()))? else { continue };
+                let path = folder.join(&name);
+                if entry.kind == Kind::File {
+                    let (secs, nanos) = entry.mtime;
+                    let (size, mtime) = (entry.size, Time { secs, nanos });
+                    listed.push(ListedFile { path, size, mtime });
+                } else if entry.kind == Kind::Folder && path.depth() < DEPTH_MAX {
+                    folders.push(path);
+                }
+            }
+        }
+        listed.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(listed)
+    };
+    list().during("list", store.root.path(), SUPERVISOR.as_bytes())
+}
+
+fn existing(store: &StoreFolder) -> Result<Option<Dir>, PathError> {
+    match store.root.enter(&RelPath::constant(SUPERVISOR)) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(PathError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn create(store: &StoreFolder) -> Result<Dir, PathError> {
+    let (root, folder) = (&store.root, Name::new(SUPERVISOR)?);
+    if root.kind(&RelPath::from(folder.clone()))?.is_none() {
+        // Everyone who writes to the store may write notes.
+        root.create_dir_alike(&folder)?;
+    }
+    root.enter(&RelPath::from(folder))
+}
+
+fn put(
+    store: &StoreFolder,
+    path: &RelPath,
+    content: &[u8],
+    place: NotePlace,
+) -> Result<(), PathError> {
+    let mut parent = create(store)?;
+    // Two writers that append wait for each other.
+    let _lock = parent.lock()?;
+    for name in path.parent().names() {
+        parent = parent.enter_or_create(&name)?;
+    }
+    let name = path.file_name().ok_or(PathError::InvalidName)?;
+    let old = match place {
+        NotePlace::Whole => None,
+        NotePlace::End => parent.open_to_read(&name)?,
+    };
+    let mut whole: Box<dyn Read> = match old {
+        Some(old) => Box::new(old.chain(content)),
+        None => Box::new(content),
+    };
+    // Beside the workers, where `doctor` finds the leftovers of a crash.
+    store.workers.write_temporary(&mut *whole)?.replace(&parent, &name)
+}
+
+fn parse(path: &[u8]) -> Result<RelPath> {
+    let invalid = |reason: &str| Error::invalid(path, "the path of a note", reason);
+    let parsed = RelPath::parse(path).map_err(|_| {
+        invalid("a path is relative, without `..`, `.` or empty names, as strategy.md")
+    })?;
+    if parsed.is_root() {
+        return Err(invalid("it is empty; try strategy.md"));
+    }
+    if parsed.depth() > DEPTH_MAX || parsed.names().any(|name| name.as_bytes().len() > NAME_MAX) {
+        return Err(invalid("it has more than 60 names, or one of more than 255 bytes"));
+    }
+    if parsed.names().any(|name| is_temporary(&name)) {
+        return Err(invalid("this beginning of a name marks files that are being written"));
+    }
+    Ok(parsed)
 }

@@ -7,16 +7,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::call::{self, Call};
+use super::call::{self, Call, ExecutionLog};
 use super::dir::Dir;
 use super::error::{During, Error, Result};
-use super::execution_log::ExecutionLog;
-use super::folder::StoreFolder;
-use super::hashing::{HashingReader, entry_of};
-use super::index::IfMissing;
+use super::folder::{IfMissing, StoreFolder, WorkerFolder};
+use super::lines::{HashingReader, entry_of};
 use super::metadata::{self, MetadataMap, TEXT_MAX};
-use super::worker_folder::WorkerFolder;
-use super::{messages, put_path, registry};
+use super::names;
+use super::registry;
 use crate::audit::AuditPath;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::model::Status;
@@ -259,7 +257,7 @@ impl Worker {
     ///
     /// The object is no message, or the store cannot be written.
     pub fn message_object(&self, message: &Map<String, Value>) -> Result<()> {
-        let line = messages::to_line(message, Timestamp::now());
+        let line = metadata::message_line(message, Timestamp::now());
         self.append_messages(line.map_err(|reason| Error::Message { line: 1, reason }))
     }
 
@@ -269,7 +267,7 @@ impl Worker {
     ///
     /// A line is no message, or the store cannot be written.
     pub fn message_lines(&self, lines: &[u8]) -> Result<()> {
-        self.append_messages(messages::parse_lines(lines, Timestamp::now()))
+        self.append_messages(metadata::parse_messages(lines, Timestamp::now()))
     }
 
     fn append_messages(&self, lines: Result<Vec<u8>>) -> Result<()> {
@@ -299,7 +297,8 @@ impl Worker {
     pub fn put(&self, path: impl AsRef<[u8]>, content: &mut dyn Read) -> Result<u64> {
         let path = path.as_ref();
         let mut content = HashingReader::new(content);
-        let put = put_path::parse(path).and_then(|path| self.put_checked(&path, &mut content));
+        let put =
+            names::parse_put_path(path).and_then(|path| self.put_checked(&path, &mut content));
         let put = content.or_input_error(put, "the content of the file");
         let written = content.into_entry(&String::from_utf8_lossy(path));
         let bytes = written.bytes;

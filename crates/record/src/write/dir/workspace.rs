@@ -1,22 +1,37 @@
-//! Entries of a workspace: their attributes, and the steps that put others in their place.
+//! Entries of a workspace and of a worker's view of it, with exact attributes.
 //!
 //! A workspace belongs to a person and not to a store. So files may have several hard links, links
-//! are made and removed but never followed, and permissions are set exactly.
+//! are made and removed but never followed, and permissions are set exactly, as in the layers of
+//! overlays and in copies of trees.
+//!
+//! The tools of a worker read and write the files of its view. A workspace holds links, and its
+//! programs follow them. So links are followed there, but only those that stay beneath the
+//! directory: a link that leads out, also by an absolute path, is an [`Error::Escape`]. The view is
+//! a draft, so nothing waits for the disk.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
+    StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+};
 use rustix::io::Errno;
 
-use super::{Dir, Durability, File, copy, set_mode, stat, sync};
-use crate::write::temporary;
+use super::copy;
+use super::from_io;
+use super::set_mode;
+use super::stat;
+use super::sync;
+use super::{DIR_MODE, Dir, Durability, FILE_MODE, File};
+use crate::write::names;
 use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{Name, RelPath};
-use swarmletfs_base::store::{Kind, kind_of};
+use swarmletfs_base::store::{EntryStat, Kind, Time, kind_of};
 
 /// Bits of a mode that are permissions, without setuid, setgid and sticky.
 const PERMISSIONS: u32 = 0o777;
@@ -112,7 +127,7 @@ impl Dir {
     }
 
     pub fn temporary_name() -> Result<Name> {
-        temporary::file_name()
+        names::temporary_name()
     }
 
     /// Makes the file `name` with this content and these permissions. It gets the ACL and the
@@ -287,12 +302,12 @@ fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & PERMISSIONS)
 }
 
-pub(super) fn stat_with_birth(fd: &impl AsFd) -> Result<Statx> {
+fn stat_with_birth(fd: &impl AsFd) -> Result<Statx> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)?)
 }
 
-pub(super) fn entry_meta(stat: &Statx) -> EntryMeta {
+fn entry_meta(stat: &Statx) -> EntryMeta {
     let kind = kind_of(stat);
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let created = if has_birth { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };
@@ -307,4 +322,192 @@ pub(super) fn entry_meta(stat: &Statx) -> EntryMeta {
         mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
     }
+}
+
+impl Dir {
+    /// Sets the permissions of this directory, regardless of the umask.
+    pub fn set_own_mode(&self, mode: u32) -> Result<()> {
+        set_mode(&self.fd, mode)
+    }
+
+    /// Marks the name `name` as deleted in the upper layer of an overlay.
+    pub fn create_whiteout(&self, name: &Name) -> Result<()> {
+        let kind = FileType::CharacterDevice;
+        Ok(rustix::fs::mknodat(&self.fd, name.as_os_str(), kind, Mode::empty(), 0)?)
+    }
+
+    /// Creates the link `name` to `target`, with the time and the owner of `like`.
+    pub fn create_link(&self, name: &Name, target: &[u8], like: &EntryStat) -> Result<()> {
+        let name = name.as_os_str();
+        rustix::fs::symlinkat(target, &self.fd, name)?;
+        if let Some((uid, gid)) = owner(like) {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::chownat(&self.fd, name, Some(uid), Some(gid), flags)?;
+        }
+        let times = times(like.mtime);
+        Ok(rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    pub fn entry_stat(&self, name: &Name) -> Result<EntryStat> {
+        EntryStat::of_open(self.openat2(
+            &RelPath::from(name.clone()),
+            OFlags::PATH,
+            Mode::empty(),
+        )?)
+    }
+
+    /// Gives this directory the mode `mode`, and the time and the owner of `like`. Only root can
+    /// set an owner.
+    pub fn set_attributes(&self, mode: u32, like: &EntryStat) -> Result<()> {
+        if let Some((uid, gid)) = owner(like) {
+            rustix::fs::fchown(&self.fd, Some(uid), Some(gid))?;
+        }
+        set_mode(&self.fd, mode)?;
+        Ok(rustix::fs::futimens(&self.fd, &times(like.mtime))?)
+    }
+}
+
+pub fn set_file_attributes(file: &File, mode: u32, like: &EntryStat) -> Result<()> {
+    if let Some((uid, gid)) = owner(like) {
+        rustix::fs::fchown(file, Some(uid), Some(gid))?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+    Ok(rustix::fs::futimens(file, &times(like.mtime))?)
+}
+
+fn owner(like: &EntryStat) -> Option<(Uid, Gid)> {
+    let is_root = rustix::process::geteuid().is_root();
+    is_root.then(|| (Uid::from_raw(like.uid), Gid::from_raw(like.gid)))
+}
+
+fn times(mtime: Time) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.into() },
+    }
+}
+
+/// Keeps the resolution of a path beneath the directory, and in its mount.
+const WITHIN: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
+/// Flags of every open. NONBLOCK makes it return at once for a FIFO.
+const OPEN: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+const BASIC: StatxFlags = StatxFlags::BASIC_STATS;
+
+/// An entry of a directory of a view. Links are not followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViewEntry {
+    pub name: Name,
+    pub kind: EntryKind,
+    pub size: u64,
+}
+
+impl Dir {
+    pub fn view_folder(&self, path: &RelPath) -> Result<Dir> {
+        let fd = self.open_within(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(self.child(fd, path))
+    }
+
+    pub fn view_file(&self, path: &RelPath) -> Result<File> {
+        must_be_file(self.open_within(path, OFlags::RDONLY, Mode::empty())?)
+    }
+
+    /// Returns the kind and the size of the entry `path` of a view. Links are followed.
+    pub fn view_kind(&self, path: &RelPath) -> Result<(EntryKind, u64)> {
+        let fd = self.open_within(path, OFlags::PATH, Mode::empty())?;
+        let found = stat(fd.as_fd())?;
+        Ok((kind_of(&found).into(), found.stx_size))
+    }
+
+    /// Lists this directory of a view, sorted by name.
+    pub fn view_entries(&self) -> Result<Vec<ViewEntry>> {
+        let mut names = self.list()?;
+        names.sort();
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let found = rustix::fs::statx(&self.fd, name.as_os_str(), flags, BASIC);
+            // Others are removed while they are listed.
+            let Ok(found) = found else { continue };
+            entries.push(ViewEntry { name, kind: kind_of(&found).into(), size: found.stx_size });
+        }
+        Ok(entries)
+    }
+
+    /// Writes the file `path` of a view: a new one, or the whole content of the existing one, which
+    /// keeps its permissions. Missing directories are made.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is full, the file keeps its old content. After another error of the system, it
+    /// may have a part of the new one.
+    pub fn write_view_file(&self, path: &RelPath, content: &[u8]) -> Result<()> {
+        self.make_view_folders(&path.parent())?;
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let mut file = must_be_file(self.open_within(path, flags, FILE_MODE)?)?;
+        // The file is not replaced by a new one: it may be reached by a link or have several names.
+        reserve(&file, content.len() as u64)?;
+        file.write_all(content).map_err(from_io)?;
+        file.set_len(content.len() as u64).map_err(from_io)
+    }
+
+    /// Removes the file or link `path` of a view. A link is removed itself.
+    ///
+    /// # Errors
+    ///
+    /// It is a directory.
+    pub fn remove_view_file(&self, path: &RelPath) -> Result<()> {
+        let name = path.file_name().ok_or(Error::IsADirectory)?;
+        let parent = self.view_folder(&path.parent())?;
+        match parent.kind(&RelPath::from(name.clone()))? {
+            None => Err(Error::NotFound),
+            Some(Kind::Folder) => Err(Error::IsADirectory),
+            Some(_) => Ok(rustix::fs::unlinkat(&parent.fd, name.as_os_str(), AtFlags::empty())?),
+        }
+    }
+
+    fn make_view_folders(&self, path: &RelPath) -> Result<()> {
+        let mut made = RelPath::root();
+        for name in path.names() {
+            let next = made.join(&name);
+            match self.view_folder(&next) {
+                Err(Error::NotFound) => self.view_folder(&made)?.make_view_folder(&name)?,
+                opened => drop(opened?),
+            }
+            made = next;
+        }
+        Ok(())
+    }
+
+    fn make_view_folder(&self, name: &Name) -> Result<()> {
+        match rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE) {
+            // Another call of the worker made it meanwhile.
+            Err(Errno::EXIST) => Ok(()),
+            made => Ok(made?),
+        }
+    }
+
+    fn open_within(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        // O_PATH allows no other flags than these.
+        let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OPEN };
+        self.open_resolving(path, flags | more, mode, WITHIN)
+    }
+}
+
+/// Reserves space for `size` bytes, so that writing them does not fill the disk. The content stays.
+/// On a file system that cannot reserve, writing alone shows whether there is space.
+fn reserve(file: &File, size: u64) -> Result<()> {
+    if size == 0 {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        reserved => Ok(reserved?),
+    }
+}
+
+fn must_be_file(fd: OwnedFd) -> Result<File> {
+    kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
+    Ok(File::from(fd))
 }
