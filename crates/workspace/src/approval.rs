@@ -17,12 +17,7 @@
 
 mod applied;
 mod check;
-mod content;
-mod entry;
-mod journal;
-mod merge;
 mod moves;
-mod neighbors;
 mod recovery;
 mod review;
 mod selection;

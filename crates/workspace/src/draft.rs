@@ -20,28 +20,14 @@
 //! worker's directory. After its last search the layers and the bases are no longer needed.
 
 mod bases;
-mod candidate;
-mod commits;
+mod candidates;
 mod comparison;
 mod content;
-mod copied;
-mod copying;
 mod folder;
 mod ignore_rules;
 mod layers;
-mod limits;
-mod lines;
-mod manifest;
-mod opened;
-mod overlay;
-mod record;
 mod search;
-mod sparse;
-mod stored;
-mod tracked;
-mod view_rules;
 
-pub use folder::Draft;
+pub use folder::{Draft, DraftRecord, DraftState, Engine};
 pub use layers::{LayerPaths, MissingPart};
-pub use record::{DraftRecord, DraftState, Engine};
 pub use search::{ChangeSearch, SearchReport};

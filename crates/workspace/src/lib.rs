@@ -12,10 +12,10 @@
 //! out changes that are never applied. `unasked` finds paths that programs run by themselves: by
 //! the list in `unasked/table`, and by the entries that make a folder a repository of git. It looks
 //! once more when the workspace is locked. `check` compares each change with the workspace and
-//! makes steps of them; `merge` runs `git merge-file`. `stage` writes new entries under temporary
-//! names and lists the moves, `journal` states them, `moves` makes them and recovers from a command
-//! that was interrupted, and `applied` keeps the replaced contents. `neighbors` are other workers
-//! on the workspace.
+//! makes steps of them; it runs `git merge-file`. `stage` writes new entries under temporary names,
+//! lists the moves and states them in a journal, `moves` makes them and recovers from a command
+//! that was interrupted, and `applied` keeps the replaced contents. `recovery` knows the other
+//! workers on the workspace.
 //!
 //! An entry is moved or exchanged, never rewritten: an entry that is rolled back is the same inode
 //! as before, and a roll-back needs no space. The journal has three phases. While new entries are

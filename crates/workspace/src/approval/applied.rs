@@ -3,9 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::check::ChangeStep;
-use super::content::StoredContents;
-use super::entry::WorkspaceEntry;
+use super::check::{ChangeStep, StoredContents, WorkspaceEntry};
 use super::selection::{Change, ChangeSelection};
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::model::{ChangedPath, EntryState};

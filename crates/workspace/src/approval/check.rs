@@ -1,16 +1,20 @@
-//! Checks each change against the workspace, before anything is written.
+//! Checks each change against the entries of the workspace as they are now, before anything is
+//! written.
+//!
+//! A file that both the worker and others changed is merged with `git merge-file`.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
 
-use super::content::{StoredContents, read_limited};
-use super::entry::{WorkspaceEntry, permissions};
-use super::merge::{Merged, merge};
 use super::selection::{Change, ChangeSelection};
-use swarmletfs_base::error::Error as PathError;
-use swarmletfs_base::model::{EntryKind, EntryState};
+use swarmletfs_base::error::{Error as PathError, Result as PathResult};
+use swarmletfs_base::model::{EntryKind, EntryState, encode};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Kind;
-use swarmletfs_record::write::{Dir, During, Result, hash_bytes};
+use swarmletfs_record::write::{
+    Dir, During, EntryMeta, Error, File, HashingReader, Result, from_io, hash_bytes,
+};
 
 #[derive(Debug, Clone)]
 pub(super) struct ChangeStep {
@@ -303,4 +307,195 @@ fn check_folders(workspace: &Dir, plan: &mut ApplyPlan) -> Result<()> {
     }
     plan.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Merged {
+    Clean(Vec<u8>),
+    /// The changes contradict each other, or the files are not text.
+    Conflict,
+}
+
+/// Merges the changes from `base` to `current` and from `base` to `new`.
+///
+/// # Errors
+///
+/// Git cannot be run, or temporary files cannot be written.
+fn merge(base: &[u8], current: &[u8], new: &[u8], action: &str) -> Result<Merged> {
+    let folder = tempfile::tempdir().map_err(|error| failed(action, "write", &error))?;
+    let mut git = Command::new("git");
+    git.args(["merge-file", "-p", "-q"]).stdin(Stdio::null()).stderr(Stdio::null());
+    for (label, bytes) in [("workspace", current), ("base", base), ("worker", new)] {
+        let mut file = tempfile::Builder::new()
+            .prefix(label)
+            .tempfile_in(folder.path())
+            .map_err(|error| failed(action, "write", &error))?;
+        file.write_all(bytes).map_err(|error| failed(action, "write", &error))?;
+        // The directory removes it.
+        let (_, path) = file.keep().map_err(|error| failed(action, "write", &error.error))?;
+        git.arg(path);
+    }
+    match git.output() {
+        Ok(output) => Ok(match output.status.code() {
+            Some(0) => Merged::Clean(output.stdout),
+            // Another code is the number of conflicts, or git refuses a binary file.
+            _ => Merged::Conflict,
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Approval {
+            action: action.to_owned(),
+            reason: "git is not installed, and merges".to_owned(),
+            cure: "try again with git, or without --merge".to_owned(),
+        }),
+        Err(error) => Err(failed(action, "run git on", &error)),
+    }
+}
+
+fn failed(action: &str, verb: &str, error: &io::Error) -> Error {
+    Error::Approval {
+        action: action.to_owned(),
+        reason: format!("cannot {verb} temporary files: {error}"),
+        cure: "try another $TMPDIR, or without --merge".to_owned(),
+    }
+}
+
+/// Maximum size of a file that is merged, in bytes.
+const MERGED_MAX: u64 = 64 << 20;
+
+/// A directory of contents by the paths of a workspace, which may be missing.
+#[derive(Debug)]
+pub(super) struct StoredContents<'a> {
+    parent: &'a Dir,
+    folder: RelPath,
+}
+
+impl<'a> StoredContents<'a> {
+    pub(super) fn new(parent: &'a Dir, name: &str) -> StoredContents<'a> {
+        StoredContents { parent, folder: RelPath::constant(name) }
+    }
+
+    /// Opens the content of `path`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or a link is in its place.
+    pub(super) fn open(&self, path: &RelPath) -> PathResult<File> {
+        let path = self.folder.join_path(path);
+        let name = path.file_name().ok_or(PathError::InvalidName)?;
+        self.parent.enter(&path.parent())?.open_to_read(&name)?.ok_or(PathError::NotFound)
+    }
+
+    /// Reads the content of `path`. Returns `None` if it does not match `state`, or is too large to
+    /// be merged.
+    pub(super) fn read(&self, path: &RelPath, state: &EntryState) -> PathResult<Option<Vec<u8>>> {
+        let bytes = read_limited(self.open(path)?)?;
+        Ok(bytes.filter(|bytes| hash_bytes(bytes) == state.sha256))
+    }
+}
+
+/// Reads a file. Returns `None` if it is too large to be merged.
+fn read_limited(file: File) -> PathResult<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    file.take(MERGED_MAX + 1).read_to_end(&mut bytes).map_err(from_io)?;
+    Ok((bytes.len() as u64 <= MERGED_MAX).then_some(bytes))
+}
+
+/// Returns true if the bytes that were read are the content of `state`.
+pub(super) fn is_content_of<R: Read>(read: HashingReader<R>, state: &EntryState) -> bool {
+    read.into_hash() == (state.size, state.sha256.clone())
+}
+
+fn hash_file(file: File) -> PathResult<String> {
+    let mut reader = HashingReader::new(file);
+    io::copy(&mut reader, &mut io::sink()).map_err(from_io)?;
+    Ok(reader.into_hash().1)
+}
+
+/// Bits of a mode that are compared and set.
+const PERMISSIONS: u32 = 0o777;
+
+#[derive(Debug, Clone)]
+pub(super) struct WorkspaceEntry {
+    pub(super) meta: EntryMeta,
+    /// SHA-256 of a file whose size is one of the expected sizes; empty otherwise.
+    sha256: String,
+    target: Option<Vec<u8>>,
+}
+
+impl WorkspaceEntry {
+    /// Reads the entry `path`; `None` if there is none. A file is read only if its size matches one
+    /// of `expected`.
+    ///
+    /// # Errors
+    ///
+    /// [`swarmletfs_base::error::Error::Escape`] if a folder of the path is a link.
+    pub(super) fn read(
+        workspace: &Dir,
+        path: &RelPath,
+        expected: &[&EntryState],
+    ) -> PathResult<Option<WorkspaceEntry>> {
+        let Some(meta) = workspace.entry(path)? else { return Ok(None) };
+        let is_expected = |state: &&EntryState| {
+            state.kind == EntryKind::File && meta.kind == Kind::File && state.size == meta.size
+        };
+        let sha256 = if expected.iter().any(is_expected) {
+            hash_file(workspace.open_workspace_file(path)?)?
+        } else {
+            String::new()
+        };
+        let target =
+            if meta.kind == Kind::Link { Some(workspace.link_target(path)?) } else { None };
+        Ok(Some(WorkspaceEntry { meta, sha256, target }))
+    }
+
+    fn with_hash(self, sha256: String) -> WorkspaceEntry {
+        WorkspaceEntry { sha256, ..self }
+    }
+
+    pub(super) fn kind(&self) -> EntryKind {
+        self.meta.kind.into()
+    }
+
+    /// Returns true if the kind and the content match `state`, regardless of the permissions.
+    pub(super) fn is_content_of(&self, state: &EntryState) -> bool {
+        self.kind() == state.kind
+            && match state.kind {
+                EntryKind::File => self.meta.size == state.size && self.sha256 == state.sha256,
+                EntryKind::Link => self.target == state.target_bytes(),
+                EntryKind::Folder => true,
+                EntryKind::Special => false,
+            }
+    }
+
+    pub(super) fn state(&self) -> EntryState {
+        EntryState {
+            kind: self.kind(),
+            mode: self.meta.mode,
+            size: self.meta.size,
+            sha256: self.sha256.clone(),
+            target: self.target.as_deref().map(encode),
+        }
+    }
+}
+
+/// Returns the permissions of `state` that can be applied: never setuid, setgid or sticky.
+pub(super) fn permissions(state: &EntryState) -> u32 {
+    state.mode & PERMISSIONS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_other_lines_are_merged() {
+        let base = b"1\n2\n3\n4\n5\n6\n7\n";
+        let merged = merge(base, b"one\n2\n3\n4\n5\n6\n7\n", b"1\n2\n3\n4\n5\n6\nseven\n", "x");
+        assert_eq!(merged.unwrap(), Merged::Clean(b"one\n2\n3\n4\n5\n6\nseven\n".to_vec()));
+    }
+
+    #[test]
+    fn changes_of_one_line_and_binary_files_conflict() {
+        assert_eq!(merge(b"1\n", b"2\n", b"3\n", "x").unwrap(), Merged::Conflict);
+        assert_eq!(merge(b"\0\n1\n", b"\0\n2\n", b"\x003\n1\n", "x").unwrap(), Merged::Conflict);
+    }
 }

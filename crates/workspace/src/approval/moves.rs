@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::applied::{self, Application};
 use super::check::ApplyPlan;
-use super::journal::{ApprovalCommand, Journal, Move, Phase};
+use super::stage::{ApprovalCommand, Journal, Move, Phase};
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{Name, RelPath, printable};

@@ -3,14 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::applied::{self, Application, AppliedRecord};
-use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, check};
-use super::content::StoredContents;
-use super::journal::{ApprovalCommand, Journal, Phase};
+use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, StoredContents, check};
 use super::moves::{self, Recovered};
-use super::neighbors;
-use super::recovery::{RecoveredCommand, must_be_own, recover_drafts, recover_workspace};
+use super::recovery::{self, RecoveredCommand, must_be_own, recover_drafts, recover_workspace};
 use super::selection::{ChangeSelection, UnappliedChange};
-use super::stage;
+use super::stage::{self, ApprovalCommand, Journal, Phase};
 use crate::draft::{Draft, DraftState};
 use swarmletfs_base::model::WorkspaceChanges;
 use swarmletfs_base::name::{Name, RelPath, printable};
@@ -311,7 +308,7 @@ impl<'a> Approval<'a> {
         number: u64,
         contents: &StoredContents<'_>,
     ) -> Result<()> {
-        neighbors::save_bases(&locked.running, &locked.workspace, plan)?;
+        recovery::save_bases(&locked.running, &locked.workspace, plan)?;
         let made = self.make_changes(locked, plan, operation, number, contents);
         let (draft, worker) = (locked.draft.folder(), self.worker.folder());
         match (made, moves::recover(&locked.workspace, draft, worker)) {
@@ -401,7 +398,7 @@ impl<'a> Approval<'a> {
         let (workspace, workspace_lock) = self.lock_workspace(&self.draft(action)?)?;
         // Read again: the command that held the lock may have changed it.
         let draft = self.draft(action)?;
-        let drafts = neighbors::drafts(self.store, &draft.record().workspace())?;
+        let drafts = recovery::drafts_of_workspace(self.store, &draft.record().workspace())?;
         recover_drafts(self.store, &workspace, &drafts)?;
         let Some(draft_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
         match draft.record().state {
@@ -416,7 +413,7 @@ impl<'a> Approval<'a> {
             }
             DraftState::Running => return Err(self.has_no_end(action)),
         }
-        let running = neighbors::running(drafts, self.id());
+        let running = recovery::running_drafts(drafts, self.id());
         Ok(Locked {
             workspace,
             draft,

@@ -8,10 +8,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::candidate::LiveEntry;
-use super::content::{ContentHash, FileContent};
-use super::sparse::ReadLimits;
-use super::stored;
+use super::candidates::LiveEntry;
+use super::content::{self, ContentHash, FileContent, ReadLimits};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, OpenFolder, Time};
@@ -63,7 +61,7 @@ impl Bases {
         limits: ReadLimits<'_>,
     ) -> Result<Option<FileContent>> {
         let Some(root) = self.root()? else { return Ok(None) };
-        let file = stored::open(&root, path)?;
+        let file = content::open_stored(&root, path)?;
         file.map(|file| FileContent::read(file, limits)).transpose()
     }
 
@@ -113,11 +111,12 @@ impl Bases {
         is_unchanged: impl FnOnce(&ContentHash) -> bool,
     ) -> Result<bool> {
         if !self.saved.contains(path) {
-            let root = stored::enter_or_replace(&self.draft, &Name::new(BASE)?)?;
-            let ((), id) = content.hashed(limits, |reader| stored::put(&root, path, reader))?;
+            let root = content::enter_or_replace(&self.draft, &Name::new(BASE)?)?;
+            let ((), id) =
+                content.hashed(limits, |reader| content::store_content(&root, path, reader))?;
             // A small content was whole in memory when it was proved.
             if matches!(content, FileContent::Large(_)) && !is_unchanged(&id) {
-                stored::remove(&root, path)?;
+                content::remove_content(&root, path)?;
                 return Ok(false);
             }
             self.saved.insert(path.clone());
@@ -158,7 +157,7 @@ fn read_beneath(
     };
     match open() {
         Ok((file, _)) => FileContent::read(file, limits).map(Some),
-        Err(error) if super::candidate::is_gone(&error) => Ok(None),
+        Err(error) if super::candidates::is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -3,13 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use super::bases::{Bases, OldContent, Proof};
-use super::candidate::{LiveEntry, OldEntry, PossibleChange, is_gone, unreadable};
-use super::content::{ContentHash, FileContent, MEMORY_MAX, count_lines};
+use super::candidates::{self, LiveEntry, OldEntry, PossibleChange, is_gone, unreadable};
+use super::content::{
+    self, ContentHash, FileContent, LineCounts, MEMORY_MAX, ReadLimits, count_lines, describe_limit,
+};
 use super::folder::Draft;
-use super::limits;
-use super::lines::LineCounts;
-use super::sparse::{ReadLimits, describe_limit};
-use super::stored;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{
     Base, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState, encode,
@@ -131,7 +129,7 @@ impl PathComparison {
         let mut orphan = None;
         if old.as_ref().is_none_or(|old| old.kind != EntryKind::File)
             && new.as_ref().is_some_and(|new| new.kind == EntryKind::File)
-            && limits::refusal(candidate.path).is_none()
+            && candidates::path_refusal(candidate.path).is_none()
         {
             // Another command replaced the file meanwhile, and saved the file that the worker had
             // found.
@@ -518,10 +516,10 @@ fn put(
     limits: ReadLimits<'_>,
 ) -> Result<ContentHash> {
     let name = Name::new(tree)?;
-    stored::enter_or_replace(worker, &name)?;
+    content::enter_or_replace(worker, &name)?;
     // The file in the workspace may be private, or in a private folder.
     let root = worker.enter_or_create_private(&name)?;
-    content.hashed(limits, |reader| stored::put(&root, path, reader)).map(|(_, id)| id)
+    content.hashed(limits, |reader| content::store_content(&root, path, reader)).map(|(_, id)| id)
 }
 
 fn is_settled(entry: &LiveEntry<'_>) -> bool {
@@ -563,8 +561,8 @@ fn refuse(
     let is_special = sides.into_iter().flatten().any(|side| side.kind == EntryKind::Special);
     let file_size = |side: &Side| if side.kind == EntryKind::File { side.size } else { 0 };
     let size = sides.into_iter().flatten().map(file_size).max().unwrap_or_default();
-    let reason = candidate.refused.clone().or_else(|| limits::refusal(candidate.path));
-    let reason = reason.or_else(|| limits::size_refusal(size));
+    let reason = candidate.refused.clone().or_else(|| candidates::path_refusal(candidate.path));
+    let reason = reason.or_else(|| candidates::size_refusal(size));
     change.refused = reason.or_else(|| is_special.then(|| SPECIAL.to_owned()));
     if change.refused.is_some()
         && change.old.as_ref().is_some_and(|old| old.kind == EntryKind::File)

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::candidate::{OldEntry, PossibleChange, SearchResult, SearchStop, Visitor};
+use super::candidates::{
+    CopyWalk, Manifest, OldEntry, OverlayWalk, PossibleChange, SearchResult, SearchStop, Visitor,
+};
 use super::comparison::{ComparedPath, PathComparison, Places};
-use super::copied::CopyWalk;
-use super::folder::Draft;
-use super::manifest::Manifest;
-use super::overlay::OverlayWalk;
-use super::record::Engine;
-use super::sparse::{HOLES_MAX, ReadLimits};
-use super::{stored, view_rules};
+use super::content::{self, HOLES_MAX, ReadLimits};
+use super::folder::{Draft, Engine};
+use super::ignore_rules;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::model::{
@@ -265,7 +263,7 @@ impl ChangeSearch {
         let layers = [&upper, &lower];
         let shown = if self.manifest.is_some() { &layers[..1] } else { &layers[..] };
         let takes_all = record.all_changes;
-        let rules = view_rules::of_workspace(workspace, shown, Some(&lower), takes_all);
+        let rules = ignore_rules::rules_of_workspace(workspace, shown, Some(&lower), takes_all);
         let ignored = 0;
         if let Some(manifest) = &self.manifest {
             let mut walk = CopyWalk {
@@ -310,11 +308,8 @@ impl ChangeSearch {
             .during("write", folder.path(), CHANGES_FILE.as_bytes())?;
         // Readers take the file only if this says that it is not the worker's.
         self.worker.vouch_for(&json, folder)?;
-        stored::put(folder, &RelPath::constant(CHANGES_FILE), &mut json.as_slice()).during(
-            "write",
-            folder.path(),
-            CHANGES_FILE.as_bytes(),
-        )
+        content::store_content(folder, &RelPath::constant(CHANGES_FILE), &mut json.as_slice())
+            .during("write", folder.path(), CHANGES_FILE.as_bytes())
     }
 }
 
@@ -391,7 +386,7 @@ impl StoredParts {
 fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredParts) {
     for (is_stale, tree) in [(stored.has_new, CHANGES), (stored.has_base, BASE)] {
         if is_stale {
-            let _ = stored::remove(folder, &RelPath::constant(tree).join_path(path));
+            let _ = content::remove_content(folder, &RelPath::constant(tree).join_path(path));
         }
     }
 }

@@ -1,17 +1,18 @@
 //! Tests of the search for changes, on both engines and against a model.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::thread;
 use std::time::SystemTime;
-use std::{ffi::OsStr, thread};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use super::*;
-use crate::draft::record::{DraftRecord, kernel_time};
+use crate::draft::folder::{DraftRecord, kernel_time};
 use crate::scale::{is_full, scale, seed, seeds};
 use swarmletfs_record::write::{Lock, NewWorker, Store};
 
@@ -428,7 +429,7 @@ fn the_rules_above_a_part_of_a_repository_count() {
     fs::write(folder.path().join("repo/.gitignore"), "/part/x\n").unwrap();
     fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
     let workspace = folder.path().join("repo/part");
-    let mut rules = view_rules::of_workspace(&workspace, &[], None, false);
+    let mut rules = ignore_rules::rules_of_workspace(&workspace, &[], None, false);
     assert!(rules.is_ignored(&RelPath::constant("x"), false));
     assert!(!rules.is_ignored(&RelPath::constant("y"), false));
 }
