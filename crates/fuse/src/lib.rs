@@ -12,9 +12,9 @@
 //! threads that answer about them; it is replaced as a whole when stores are attached or detached,
 //! so every request sees the old stores or the new ones. `owner_dirs` has the directories around
 //! the trees of a mount for several owners. They hold nothing of the stores, so the kernel's caches
-//! have nothing to give away. `session` mounts, `confine` drops privileges, `pool` answers slow
-//! requests, and `search_threads` answers searches. `guard` contains panics. `PassthroughFiles`
-//! lets the kernel read large files directly, and `watch` invalidates the kernel's caches.
+//! have nothing to give away. `session` mounts and drops privileges. `pool` answers slow requests and
+//! searches, and contains panics. `passthrough` lets the kernel read large files directly, and
+//! `service` invalidates the kernel's caches.
 //!
 //! # Kernel caches
 //!
@@ -73,19 +73,18 @@
 //! cache; it receives only a key and bytes. The main thread keeps its privileges, because it must
 //! unmount. It reads nothing that a worker wrote.
 
-mod attr_readers;
-mod confine;
-mod guard;
-mod listed_lookups;
-mod open_trail;
 mod owner_dirs;
-mod passthrough_files;
-mod passthrough_probe;
+mod passthrough;
 mod pool;
-mod search_threads;
+mod readers;
 mod service;
 mod session;
-mod watch;
+
+pub use owner_dirs::{OwnerDir, OwnerDirs};
+pub use passthrough::{PROBE_FILE, mount_passthrough_probe};
+pub use pool::{catch_panic, log_panics};
+pub use service::Trees;
+pub use session::{MountAccess, MountExtras, MountListing, Session, mount, mount_with};
 
 use std::ffi::OsStr;
 use std::num::NonZeroU32;
@@ -105,17 +104,8 @@ use fuser::{
 };
 use tracing::{debug, info, warn};
 
-pub use guard::{catch_panic, log_panics};
-pub use owner_dirs::{OwnerDir, OwnerDirs};
-pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
-pub use service::Trees;
-pub use session::{MountAccess, Session, mount};
-pub use session::{MountExtras, MountListing, mount_with};
-
-use attr_readers::AttrReaders;
-use listed_lookups::ListedLookups;
-use open_trail::{OpenTrail, Reader};
-use passthrough_files::PassthroughFiles;
+use passthrough::PassthroughFiles;
+use readers::{AttrReaders, ListedLookups, OpenTrail, Reader};
 use service::Service;
 use swarmletfs_base::error::Error;
 use swarmletfs_tree::route::ContentKind;

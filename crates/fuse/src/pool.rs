@@ -1,18 +1,23 @@
-//! Thread pool for requests that take longer than a stat.
+//! Threads for requests that take longer than a stat: a pool, and a thread for each search.
 //!
-//! A slow request does not block the others: while jobs wait, another thread takes the place of a
-//! thread that has been busy for long.
+//! A slow request does not block the others: while jobs wait, another thread of the pool takes the
+//! place of a thread that has been busy for long. A search has a thread of its own, so that no
+//! other request waits for it and idle mounts have none.
+//!
+//! Panics are contained: the request gets EIO, the mount continues, and the log gets one line.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use tracing::error;
-
-use super::guard::catch_panic;
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
@@ -168,6 +173,83 @@ fn start_substitutes(shared: &Arc<PoolShared>) {
     }
 }
 
+/// Most concurrent search threads. Further searches run in the pool.
+const SEARCHES_MAX: usize = 32;
+/// Nice value of a search thread, below the priority of the threads that read from the kernel.
+const NICE: i32 = 5;
+
+pub(super) struct SearchThreads {
+    running: Arc<AtomicUsize>,
+    pool: Pool,
+}
+
+struct RunningGuard(Arc<AtomicUsize>);
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl SearchThreads {
+    /// Creates no thread yet. `pool` runs the searches beyond [`SEARCHES_MAX`].
+    pub(super) fn new(pool: Pool) -> SearchThreads {
+        SearchThreads { running: Arc::default(), pool }
+    }
+
+    /// Runs `job` on a new thread. A confined thread must call this, so that the new thread is
+    /// confined too.
+    pub(super) fn run(&self, job: Job) {
+        let before = self.running.fetch_add(1, Ordering::AcqRel);
+        let running = RunningGuard(self.running.clone());
+        if before >= SEARCHES_MAX {
+            return self.pool.run(job);
+        }
+        // If no thread can be started, the job is still here.
+        let job = Arc::new(Mutex::new(Some(job)));
+        let job_of_thread = job.clone();
+        let started = thread::Builder::new()
+            .name("search".into())
+            .spawn(move || run_search(&job_of_thread, running));
+        if started.is_err()
+            && let Some(job) = job.lock().take()
+        {
+            self.pool.run(job);
+        }
+    }
+}
+
+/// Runs `job` on this thread, which is counted as running until it ends.
+fn run_search(job: &Mutex<Option<Job>>, _running: RunningGuard) {
+    // All other requests come first. If the priority cannot be lowered, the search competes with
+    // them.
+    let _ = setpriority_process(Some(gettid()), NICE);
+    if let Some(job) = job.lock().take() {
+        catch_panic(job);
+    }
+}
+
+/// Calls `work`. Returns `None` if it panics; dropping a reply that `work` held sends EIO. The
+/// locks of the tree are not poisoned by a panic, and no data behind them changes in more than one
+/// step.
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // The panic hook of the program has logged the panic.
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// Logs every panic of this process in one line instead of printing it to standard error. Programs
+/// call this once.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        // A message built at run time may quote a worker that the reader of the log may not see.
+        match panic.payload().downcast_ref::<&'static str>() {
+            Some(message) => error!("panicked at {at}: {message}"),
+            None => error!("panicked at {at}"),
+        }
+    }));
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -221,5 +303,11 @@ mod tests {
         while shared.state.lock().threads > 0 {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_panic_is_caught() {
+        assert_eq!(catch_panic(|| panic!("on purpose")), None::<()>);
+        assert_eq!(catch_panic(|| 7), Some(7));
     }
 }

@@ -1,10 +1,17 @@
-//! Records the files and directories that readers open, for the log of reads.
+//! The programs that read a mount: the files and directories that they open, for the log of reads,
+//! and the lookups that the kernel counts for them when it receives a listing.
 //!
 //! The log has paths as they were looked up, so names are kept here until the kernel forgets their
 //! inodes.
+//!
+//! Threads that read attributes of the files that they list, such as the threads of `ls -l` and
+//! `grep -r`, receive attributes with each listing, which saves a lookup of each file. Other
+//! threads, such as the threads of `find`, receive attributes of directories only, since they
+//! request no others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fuser::Request;
@@ -14,7 +21,7 @@ use parking_lot::Mutex;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_record::read_log::{ABSENT, OK, Process, ReadEntry, ReadLog};
 use swarmletfs_tree::route::ContentKind;
-use swarmletfs_tree::tree::{Ino, ROOT};
+use swarmletfs_tree::tree::{Ino, ROOT, Tree};
 
 const DEPTH_MAX: usize = 256;
 
@@ -144,5 +151,91 @@ impl OpenTrail {
             path.extend_from_slice(part);
         }
         path
+    }
+}
+
+/// Number of threads to remember. Of several threads with the same remainder, only the last one is
+/// remembered.
+const THREADS: usize = 64;
+
+const NO_THREAD: u32 = u32::MAX;
+
+/// The threads that looked up files last. The kernel reports 0 for all threads of other PID
+/// namespaces: they count as one.
+pub(super) struct AttrReaders([AtomicU32; THREADS]);
+
+impl Default for AttrReaders {
+    fn default() -> AttrReaders {
+        AttrReaders([const { AtomicU32::new(NO_THREAD) }; THREADS])
+    }
+}
+
+impl AttrReaders {
+    /// Records that a thread, by the number that the kernel reports, looked up a file.
+    pub(super) fn note(&self, thread: u32) {
+        self.slot(thread).inspect(|slot| slot.store(thread, Ordering::Relaxed));
+    }
+
+    pub(super) fn contains(&self, thread: u32) -> bool {
+        self.slot(thread).is_some_and(|slot| slot.load(Ordering::Relaxed) == thread)
+    }
+
+    fn slot(&self, thread: u32) -> Option<&AtomicU32> {
+        self.0.get(thread as usize % THREADS)
+    }
+}
+
+/// Lookups of the entries of a listing that is being written. Gives them back if it is not sent.
+pub(super) struct ListedLookups<'t> {
+    tree: &'t Tree,
+    inos: Vec<Ino>,
+}
+
+impl<'t> ListedLookups<'t> {
+    pub(super) fn new(tree: &'t Tree) -> ListedLookups<'t> {
+        ListedLookups { tree, inos: Vec::new() }
+    }
+
+    /// Takes over a lookup that the tree has counted.
+    pub(super) fn push(&mut self, ino: Ino) {
+        self.inos.push(ino);
+    }
+
+    /// Counts a lookup of an inode that comes without attributes.
+    pub(super) fn count(&mut self, ino: Ino) {
+        self.tree.count_listed(ino);
+        self.inos.push(ino);
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.inos.pop().inspect(|ino| self.tree.forget(*ino, 1));
+    }
+
+    pub(super) fn leave_to_kernel(mut self) {
+        self.inos.clear();
+    }
+}
+
+impl Drop for ListedLookups<'_> {
+    fn drop(&mut self) {
+        for ino in &self.inos {
+            self.tree.forget(*ino, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_thread_of_each_slot_is_known() {
+        let readers = AttrReaders::default();
+        assert!(!readers.contains(5) && !readers.contains(0));
+        readers.note(5);
+        readers.note(6);
+        assert!(readers.contains(5) && readers.contains(6));
+        readers.note(5 + THREADS as u32);
+        assert!(!readers.contains(5) && readers.contains(6));
     }
 }
