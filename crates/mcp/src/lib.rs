@@ -5,24 +5,22 @@
 //! run on their own threads, so a long search delays no other request. A request that panics gets
 //! an error.
 //!
-//! `tools` defines the tools that read, `supervisor` the tools that write, and `resources` the
-//! files by their URIs; `elicitation` asks the person behind a client; `worker` is the server of a
-//! worker in its sandbox; `stdio` and `http` are the transports.
+//! `tools` defines the tools that read, `supervisor` the tools that write, and `slice` the files by
+//! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in
+//! its sandbox; `stdio` and `http` are the transports.
 //!
 //! # Modules
 //!
 //! Translates agent requests into calls of `tree`, over stdin and stdout (`stdio`) or HTTP
-//! (`http`). `http/pending` bounds the connections that have not presented the token. `tools`
-//! groups the tools by topic, `resources` serves files, and `slice` cuts a file into parts.
-//! `supervisor` holds the tools that write; `elicitation` asks the person behind a client, by a
-//! request of the server or by an answer that requires input, as the protocol of the client has it.
-//! `worker` is a server of its own: `cli` runs it as the command of a `run`, so that its tools for
+//! (`http`). `tools` groups the tools by topic, and `slice` cuts a file into parts and serves files
+//! as resources. `supervisor` holds the tools that write; `elicitation` asks the person behind a
+//! client, by a request of the server or by an answer that requires input, as the protocol of the
+//! client has it. `worker` is a server of its own: `cli` runs it as the command of a `run`, so that its tools for
 //! files and commands work inside of the sandbox. `mcp` is a cargo feature, on by default. It is
 //! the only part that needs an async runtime, and its runtime threads never read a file.
 
 mod elicitation;
 mod http;
-mod resources;
 mod slice;
 mod stdio;
 mod supervisor;
@@ -368,7 +366,7 @@ impl ServerHandler for McpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.work(move |tree| resources::list(tree, cursor.as_deref())).await?
+        self.work(move |tree| slice::list_resources(tree, cursor.as_deref())).await?
     }
 
     async fn list_resource_templates(
@@ -376,7 +374,7 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(ListResourceTemplatesResult::with_all_items(vec![resources::template()]))
+        Ok(ListResourceTemplatesResult::with_all_items(vec![slice::resource_template()]))
     }
 
     async fn read_resource(
@@ -384,7 +382,7 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = self.work(move |tree| resources::read(tree, &request.uri)).await??;
+        let read = self.work(move |tree| slice::read_resource(tree, &request.uri)).await??;
         Ok(ReadResourceResponse::Complete(read))
     }
 

@@ -1,11 +1,9 @@
-//! The tools of a supervisor, which creates workers and brings their changes to a person.
+//! The tools of a supervisor, which creates workers, writes notes, and brings the changes of
+//! workers to a person.
 //!
 //! Nothing here changes a workspace without a person: `apply_changes` shows the diff to the person
 //! behind the client, and applies it after a yes. `proposal` makes the question and carries it out.
 
-mod annotate;
-mod create;
-mod notes;
 mod proposal;
 
 use std::collections::VecDeque;
@@ -17,16 +15,18 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use rmcp::schemars::JsonSchema;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
+use serde_json::json;
 
 use self::proposal::Proposal;
-use super::slice::{NotedText, joined_note};
+use super::slice::{LINES, NotedText, OpenFile, SliceRequest, joined_note};
 use super::tools::{
-    ToolError, ToolResult, budget, definition, parse_arguments, path_component, worker_file,
-    worker_id,
+    ToolError, ToolResult, budget, definition, json, non_empty, parse_arguments, path_component,
+    worker_file, worker_id,
 };
 use swarmletfs_base::digest::to_hex;
 use swarmletfs_base::name::Name;
-use swarmletfs_record::write::Store;
+use swarmletfs_record::write::{NewWorker, NotePlace, Store};
+use swarmletfs_trace::swarmlet::SUPERVISOR;
 use swarmletfs_tree::route::CHANGES as WHOLE;
 use swarmletfs_tree::tree::{Symlinks, Tree};
 
@@ -194,13 +194,7 @@ type SupervisorFn = dyn Fn(&Supervisor, &Tree, JsonObject) -> ToolResult + Send 
 /// Returns the tools of the supervisor that need no answer of a person.
 pub(super) fn tools() -> &'static [SupervisorTool] {
     static TOOLS: LazyLock<Vec<SupervisorTool>> = LazyLock::new(|| {
-        vec![
-            create::tool(),
-            annotate::tool(),
-            notes::write_tool(),
-            notes::read_tool(),
-            changes_tool(),
-        ]
+        vec![create_tool(), annotate_tool(), write_tool(), read_tool(), changes_tool()]
     });
     &TOOLS
 }
@@ -291,4 +285,196 @@ fn find_worker(tree: &Tree, worker: &str) -> Result<Name, ToolError> {
 
 fn with_warnings(text: String, store: &Store) -> NotedText {
     NotedText { text, note: joined_note(&store.take_warnings()) }
+}
+
+const CREATE_NAME: &str = "create_worker";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct CreateWorkerInput {
+    /// What the worker is told to do
+    task: String,
+    /// The id; taken ids are refused [default: made from the time and the task]
+    #[serde(alias = "worker_id")]
+    id: Option<String>,
+    /// The kind of task, such as research or review
+    #[serde(rename = "type", alias = "task_type")]
+    task_type: Option<String>,
+    /// The worker that starts this one
+    #[serde(alias = "parent_id")]
+    parent: Option<String>,
+    /// The run that the worker belongs to
+    #[serde(alias = "run_id")]
+    run: Option<String>,
+    /// The worker's job in its run
+    #[serde(alias = "job_id")]
+    job: Option<String>,
+    /// The language model
+    model: Option<String>,
+    /// Tags, at most 32
+    #[serde(default)]
+    tags: Vec<String>,
+}
+
+fn create_tool() -> SupervisorTool {
+    SupervisorTool {
+        definition: definition::<CreateWorkerInput>(
+            CREATE_NAME,
+            "Creates a worker that is running, and returns its id. The worker's program records \
+             under this id: `swarmletfs mcp --as worker:ID` gives it tools in its own view of a \
+             workspace.",
+            ToolAnnotations::new().destructive(false).open_world(false),
+        ),
+        call: Box::new(create_worker),
+    }
+}
+
+fn create_worker(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
+    let input: CreateWorkerInput = parse_arguments(CREATE_NAME, arguments)?;
+    // A worker that the served view hides would be lost to the supervisor.
+    if let (Some(run), Some(served)) = (&input.run, &supervisor.run)
+        && run != served
+    {
+        let text = format!("cannot create a worker of another run than {served}; leave out run");
+        return Err(ToolError::new(text));
+    }
+    // A taken id would tell that a worker of another owner exists.
+    if supervisor.owner.is_some() && non_empty(input.id.clone()).is_some() {
+        let text = "cannot choose an id in a view of an owner; leave out id to get a new one";
+        return Err(ToolError::new(text));
+    }
+    type Setter = fn(NewWorker, String) -> NewWorker;
+    let given: [(Option<String>, Setter); 7] = [
+        (non_empty(input.id), NewWorker::id),
+        (non_empty(input.task_type), NewWorker::task_type),
+        (non_empty(input.parent).map(|parent| worker_id(&parent).into_owned()), NewWorker::parent),
+        (non_empty(input.run).or_else(|| supervisor.run.clone()), NewWorker::run),
+        (non_empty(input.job), NewWorker::job),
+        (supervisor.owner.clone(), NewWorker::owner),
+        (non_empty(input.model), NewWorker::model),
+    ];
+    let new = NewWorker::new(input.task);
+    let new = given.into_iter().fold(new, |new, (value, set)| match value {
+        Some(value) => set(new, value),
+        None => new,
+    });
+    let new = input.tags.into_iter().fold(new, NewWorker::tag);
+    let store = supervisor.open()?;
+    let worker = store.create_worker(new).map_err(|error| ToolError::new(error.to_string()))?;
+    tree.refresh(worker.id());
+    let text = json(&json!({"worker_id": worker.id().to_text(), "path": worker.path()}))?;
+    Ok(with_warnings(text, &store))
+}
+
+const ANNOTATE_NAME: &str = "annotate_worker";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct AnnotateInput {
+    /// The worker's id, or a unique beginning of it of at least 4 characters
+    #[serde(alias = "worker_id")]
+    worker: String,
+    /// The notes, which replace earlier ones; an empty text removes them
+    #[serde(alias = "notes")]
+    text: String,
+}
+
+fn annotate_tool() -> SupervisorTool {
+    SupervisorTool {
+        definition: definition::<AnnotateInput>(
+            ANNOTATE_NAME,
+            "Sets the supervisor's notes on a worker, which its summary and index.json show. They \
+             replace earlier notes. The worker may have finished.",
+            ToolAnnotations::new().destructive(false).idempotent(true).open_world(false),
+        ),
+        call: Box::new(annotate),
+    }
+}
+
+fn annotate(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
+    let input: AnnotateInput = parse_arguments(ANNOTATE_NAME, arguments)?;
+    let worker = find_worker(tree, &input.worker)?;
+    let store = supervisor.open()?;
+    let annotated = store.worker(worker.as_bytes()).and_then(|worker| worker.annotate(&input.text));
+    annotated.map_err(|error| ToolError::new(error.to_string()))?;
+    tree.refresh(&worker);
+    let text = match input.text.trim().is_empty() {
+        true => format!("{} has no notes any more", worker.display()),
+        false => format!("{} is annotated", worker.display()),
+    };
+    Ok(with_warnings(text, &store))
+}
+
+const WRITE_NOTE: &str = "write_note";
+const READ_NOTE: &str = "read_note";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct WriteNoteInput {
+    /// The file, from the folder of the notes: strategy.md
+    path: String,
+    /// The whole content of the file
+    content: String,
+}
+
+fn write_tool() -> SupervisorTool {
+    SupervisorTool {
+        definition: definition::<WriteNoteInput>(
+            WRITE_NOTE,
+            "Writes a file of the supervisor's notes, such as strategy.md or synthesis.md: a new \
+             one, or the whole content of an existing one. The tree has it as supervisor/PATH.",
+            ToolAnnotations::new().destructive(true).idempotent(true).open_world(false),
+        ),
+        call: Box::new(write_note),
+    }
+}
+
+fn write_note(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolResult {
+    let input: WriteNoteInput = parse_arguments(WRITE_NOTE, arguments)?;
+    supervisor.must_see_notes()?;
+    let store = supervisor.open()?;
+    let path = input.path.strip_prefix("supervisor/").unwrap_or(&input.path);
+    let written = store.write_note(path.as_bytes(), input.content.as_bytes(), NotePlace::Whole);
+    let path = written.map_err(|error| ToolError::new(error.to_string()))?;
+    Ok(with_warnings(format!("wrote {SUPERVISOR}/{}", path.display()), &store))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct ReadNoteInput {
+    /// The file, from the folder of the notes: strategy.md
+    path: String,
+    /// Number of lines to skip [default: 0]
+    #[serde(default)]
+    offset: u64,
+    /// Most lines to return [default: 2000 lines or 16000 bytes, whichever comes first]
+    limit: Option<u64>,
+}
+
+fn read_tool() -> SupervisorTool {
+    SupervisorTool {
+        definition: definition::<ReadNoteInput>(
+            READ_NOTE,
+            "Reads a file of the supervisor's notes. list_dir supervisor lists them.",
+            ToolAnnotations::new().read_only(true).idempotent(true).open_world(false),
+        ),
+        call: Box::new(read_note),
+    }
+}
+
+fn read_note(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
+    let input: ReadNoteInput = parse_arguments(READ_NOTE, arguments)?;
+    supervisor.must_see_notes()?;
+    let path = input.path.strip_prefix("supervisor/").unwrap_or(&input.path);
+    if path.split('/').any(|name| matches!(name, "" | "." | "..")) {
+        return Err(ToolError::new("cannot read this path: it leads elsewhere; try strategy.md"));
+    }
+    let path = format!("{SUPERVISOR}/{path}");
+    let request = SliceRequest::Lines(input.offset, input.limit.unwrap_or(LINES));
+    let read = OpenFile::at_path(tree, path.as_bytes()).and_then(|file| file.slice(request));
+    read.map_err(ToolError::at(&path))
 }

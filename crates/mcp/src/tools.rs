@@ -4,7 +4,6 @@
 //! with a hint as the result, so that a model can read it and try again.
 
 mod files;
-mod search;
 mod workers;
 
 use std::any::Any;
@@ -56,7 +55,7 @@ type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
 pub(super) fn all() -> &'static [ToolEntry] {
     static ALL: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
-        [workers::tools(), files::tools(), search::tools()].into_iter().flatten().collect()
+        [workers::tools(), files::tools(), files::search_tools()].into_iter().flatten().collect()
     });
     &ALL
 }

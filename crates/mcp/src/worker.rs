@@ -5,15 +5,15 @@
 //! names, arguments and defaults of the tools are familiar to agents from other programs with tools
 //! for files.
 //!
-//! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands
-//! as `kept_command` starts and ends them.
+//! `files` parses paths, reads and writes, `find` searches, and `execute` runs commands as `session`
+//! starts and ends them.
 
 mod execute;
 mod files;
 mod find;
-mod kept_command;
-mod path;
 mod session;
+
+pub use self::session::{COMMAND_KEEPER, END, KILL, WorkerSession};
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +32,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tracing::error;
 
-pub use self::kept_command::{COMMAND_KEEPER, END, KILL};
-pub use self::session::WorkerSession;
 use super::stdio::{self, Streams};
 use super::tools::ToolResult;
 

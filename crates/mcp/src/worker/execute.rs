@@ -13,8 +13,7 @@ use rmcp::model::JsonObject;
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kept_command::{CommandEnd, END, KILL, KeptCommand};
-use super::session::RecordedWork;
+use super::session::{CommandEnd, END, KILL, KeptCommand, RecordedWork};
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::slice::NotedText;
 use crate::tools::{ToolError, ToolResult, json, parse_arguments};

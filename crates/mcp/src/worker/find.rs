@@ -13,7 +13,7 @@ use rmcp::model::JsonObject;
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::path::failed;
+use super::files::failed;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::slice::{NotedText, joined_note};
 use crate::tools::{self, ToolError, ToolResult, non_empty, parse_arguments, path_or_root};

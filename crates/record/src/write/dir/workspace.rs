@@ -21,12 +21,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::copy;
-use super::from_io;
-use super::set_mode;
 use super::stat;
-use super::sync;
-use super::{DIR_MODE, Dir, Durability, FILE_MODE, File};
+use super::{DIR_MODE, Dir, Durability, FILE_MODE, File, copy, from_io, set_mode, sync};
 use crate::write::names;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::EntryKind;
