@@ -25,10 +25,10 @@ use landlock::{
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
+use super::FuseAdapter;
 use super::owner_dirs::OwnerDirs;
 use super::readers::OpenTrail;
 use super::service::{self, Service, Trees, WatchGuard};
-use super::{FuseAdapter};
 use swarmletfs_record::read_log::ReadLog;
 use swarmletfs_tree::tree::{Tree, warm_up};
 

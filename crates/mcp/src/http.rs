@@ -35,8 +35,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::McpServer;
 use super::stdio::FRAME_MAX;
-use super::{McpServer};
 
 pub(super) const PATH: &str = "/mcp";
 /// Shortest token, in bytes.

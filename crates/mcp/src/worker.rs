@@ -5,8 +5,8 @@
 //! names, arguments and defaults of the tools are familiar to agents from other programs with tools
 //! for files.
 //!
-//! `files` parses paths, reads and writes, `find` searches, and `execute` runs commands as `session`
-//! starts and ends them.
+//! `files` parses paths, reads and writes, `find` searches, and `execute` runs commands, which
+//! `session` starts and ends.
 
 mod execute;
 mod files;

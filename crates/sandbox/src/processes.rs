@@ -21,6 +21,7 @@ use rustix::process::{
     set_parent_process_death_signal, setrlimit, wait, waitpid,
 };
 
+use super::NOT_RUN;
 use super::call_filter;
 use super::files;
 use super::limits::{self, ControlGroup};
@@ -30,7 +31,6 @@ use super::rights;
 use super::stage::{
     FailedStep, PROGRAM, Stage, StageEvent, StageFailure, StageRequest, StageSignals,
 };
-use super::{NOT_RUN};
 
 pub(super) fn serve_outer(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let (queue, mask) = StageSignals::new()?;

@@ -20,9 +20,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::NOT_RUN;
 use super::files;
 use super::spec::SandboxSpec;
-use super::{NOT_RUN};
 
 /// This program, even if its path is covered by a mount.
 pub(super) const PROGRAM: &str = "/proc/self/exe";

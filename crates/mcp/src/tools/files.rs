@@ -9,12 +9,9 @@ use globset::GlobMatcher;
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::budget;
-use super::json;
-use super::tool;
 use super::{
-    LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, compile_glob, non_empty, page_output,
-    path_component, path_or_root, worker_id,
+    LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, budget, compile_glob, json, non_empty,
+    page_output, path_component, path_or_root, tool, worker_id,
 };
 use crate::slice::{DEFAULT, LINES, OpenFile, SliceRequest, echo, joined_note};
 use swarmletfs_base::error::{Error, Result};

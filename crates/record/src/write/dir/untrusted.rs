@@ -10,8 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::super::names;
-use super::stat;
-use super::{DEPTH_MAX, Dir, Durability, from_io};
+use super::{DEPTH_MAX, Dir, Durability, from_io, stat};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, kind_of};

@@ -21,8 +21,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::stat;
-use super::{DIR_MODE, Dir, Durability, FILE_MODE, File, copy, from_io, set_mode, sync};
+use super::{DIR_MODE, Dir, Durability, FILE_MODE, File, copy, from_io, set_mode, stat, sync};
 use crate::write::names;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::EntryKind;
