@@ -12,8 +12,8 @@
 //! threads that answer about them; it is replaced as a whole when stores are attached or detached,
 //! so every request sees the old stores or the new ones. `owner_dirs` has the directories around
 //! the trees of a mount for several owners. They hold nothing of the stores, so the kernel's caches
-//! have nothing to give away. `session` mounts and drops privileges. `pool` answers slow requests and
-//! searches, and contains panics. `passthrough` lets the kernel read large files directly, and
+//! have nothing to give away. `session` mounts and drops privileges. `pool` answers slow requests
+//! and searches, and contains panics. `passthrough` lets the kernel read large files directly, and
 //! `service` invalidates the kernel's caches.
 //!
 //! # Kernel caches

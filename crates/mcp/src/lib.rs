@@ -15,9 +15,10 @@
 //! (`http`). `tools` groups the tools by topic, and `slice` cuts a file into parts and serves files
 //! as resources. `supervisor` holds the tools that write; `elicitation` asks the person behind a
 //! client, by a request of the server or by an answer that requires input, as the protocol of the
-//! client has it. `worker` is a server of its own: `cli` runs it as the command of a `run`, so that its tools for
-//! files and commands work inside of the sandbox. `mcp` is a cargo feature, on by default. It is
-//! the only part that needs an async runtime, and its runtime threads never read a file.
+//! client has it. `worker` is a server of its own: `cli` runs it as the command of a `run`, so that
+//! its tools for files and commands work inside of the sandbox. `mcp` is a cargo feature, on by
+//! default. It is the only part that needs an async runtime, and its runtime threads never read a
+//! file.
 
 mod elicitation;
 mod http;

@@ -11,12 +11,12 @@
 //! Other processes may move directories meanwhile, and put links to hidden ones in their places. So
 //! each entry is opened once, without following links, and shown through its descriptor.
 //!
-//! A directory that the command may write is shown as it is. A socket in it could act outside of the
-//! sandbox: an agent for keys, a connection of ssh, an editor. So each one is covered when the
+//! A directory that the command may write is shown as it is. A socket in it could act outside of
+//! the sandbox: an agent for keys, a connection of ssh, an editor. So each one is covered when the
 //! command starts, except for the admitted ones.
 //!
-//! The command gets few devices. In /proc, file modes do not keep root from changing settings of the
-//! kernel, so mounts do.
+//! The command gets few devices. In /proc, file modes do not keep root from changing settings of
+//! the kernel, so mounts do.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

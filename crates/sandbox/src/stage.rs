@@ -1,5 +1,5 @@
-//! The stages of the sandbox: the request that they share, their failures with the known causes, and
-//! the signals of the stages that outlive the command.
+//! The stages of the sandbox: the request that they share, their failures with the known causes,
+//! and the signals of the stages that outlive the command.
 //!
 //! Those signals are blocked and received through a descriptor, so that none can end a stage before
 //! it has passed on the end of the command.
