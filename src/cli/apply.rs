@@ -19,7 +19,7 @@ use crate::approval::{
     relevant_diff, unseen_changes,
 };
 use crate::name::RelPath;
-use crate::text::diff_text::{self, Section};
+use crate::text::unified::{self, Section};
 use crate::text::{count, left_out_as_ignored};
 use crate::trace::swarmlet::CHANGES;
 use swarmletfs_record::write::Store;
@@ -190,7 +190,7 @@ fn ask(
 ) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
     let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
     let diff = diff(store, approval, WHOLE)?;
-    let sections = diff_text::split(&diff);
+    let sections = unified::split_diff(&diff);
     let unseen = unseen_changes(checked, selection, &sections);
     if arguments.interactive {
         unseen.iter().for_each(|line| print_message(line));

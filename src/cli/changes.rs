@@ -18,8 +18,7 @@ use crate::approval::{
 use crate::model::{ChangedFile, ChangedPath, WorkspaceChanges};
 use crate::name::{Name, RelPath};
 use crate::route::CHANGES;
-use crate::text::diff_text;
-use crate::text::{count, left_out_as_ignored};
+use crate::text::{count, left_out_as_ignored, unified};
 use swarmletfs_record::write::Store;
 
 pub(super) const HELP: &str = "\
@@ -115,7 +114,7 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     }
     let name = if paths.is_empty() { CHANGES } else { WHOLE };
     let diff = diff(store, &approval, name)?;
-    let sections = diff_text::split(&diff).into_iter().filter(|section| {
+    let sections = unified::split_diff(&diff).into_iter().filter(|section| {
         let path = section.path.as_ref();
         paths.is_empty() || path.is_some_and(|path| paths.iter().any(|named| path.is_within(named)))
     });

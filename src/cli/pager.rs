@@ -11,7 +11,7 @@ use clap::Args;
 use rustix::process::Signal;
 
 use super::colors::ColorArgs;
-use crate::text::diff_text;
+use crate::text::unified;
 
 /// Variables that name a pager for a diff. The first one that is set counts.
 const DIFF_VARIABLES: &[&str] = &["SWARMLETFS_PAGER", "GIT_PAGER", "PAGER"];
@@ -58,7 +58,7 @@ impl DiffArgs {
     pub(super) fn show(&self, diff: &[u8]) -> anyhow::Result<ExitCode> {
         let has_colors = self.color.are_on();
         let is_escaped = has_colors || io::stdout().is_terminal();
-        let painted = is_escaped.then(|| diff_text::paint(diff, has_colors));
+        let painted = is_escaped.then(|| unified::paint_diff(diff, has_colors));
         let bytes = painted.as_deref().map_or(diff, str::as_bytes);
         let mut out = PagedStdout::new(self.pager, AnswerKind::Diff);
         let written = out.write_all(bytes);

@@ -2,38 +2,35 @@
 //!
 //! Plain values without I/O. `trace` decodes input into these types, and `render` formats them for
 //! readers. Some are serializable, but for caches only. The model invents nothing: a fact that the
-//! trace does not state is `None` or unknown.
+//! trace does not state is `None` or unknown. Equal strings of many workers share one allocation.
 
 mod attempt;
-mod file_edit;
-mod intern;
 mod remark;
-mod skipped;
 mod work;
 mod workspace_changes;
 
-use std::collections::BTreeMap;
+pub use remark::{
+    EXAMPLES_MAX, Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport,
+    Skipped, SkippedEntries, WorkerCheck,
+};
+pub use work::{CallKind, TestScope, WorkStep, action_words, steps_of_line};
+pub use workspace_changes::{
+    Base, CHANGES_FILES_MAX, CHANGES_VERSION, CONTENT_MAX, ChangeKind, ChangedFile, ChangedPath,
+    CommandExit, EntryKind, EntryState, FileEdit, RecordedChanges, RecordedEdits, RecordedHunk,
+    TextReplacement, WorkspaceChanges, decode, encode,
+};
+
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::name::{Name, RelPath};
 use attempt::Successes;
 use work::DoneSteps;
-pub use file_edit::{
-    CONTENT_MAX, FileEdit, RecordedChanges, RecordedEdits, RecordedHunk, TextReplacement,
-};
-pub use intern::{Interner, SharedStr};
-pub use remark::{Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
-pub use work::{CallKind, TestScope, WorkStep, action_words, steps_of_line};
-pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
-pub use workspace_changes::{
-    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, CommandExit,
-    EntryKind, EntryState, WorkspaceChanges, decode, encode,
-};
-
-use crate::name::{Name, RelPath};
 
 /// A worker's ID: the name of its directory in `workers/`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -729,6 +726,24 @@ impl Trace {
     }
 }
 
+/// A short string that many workers may share.
+pub type SharedStr = Arc<str>;
+
+#[derive(Default)]
+pub struct Interner(HashSet<SharedStr>);
+
+impl Interner {
+    pub fn intern(&mut self, text: SharedStr) -> SharedStr {
+        match self.0.get(&text) {
+            Some(known) => known.clone(),
+            None => {
+                self.0.insert(text.clone());
+                text
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -776,5 +791,13 @@ mod tests {
         let found: Vec<&str> =
             trace.unresolved().failed.iter().map(|call| call.tool.as_str()).collect();
         assert_eq!(found, ["a", "b"]);
+    }
+
+    #[test]
+    fn equal_strings_share_one_allocation() {
+        let mut interner = Interner::default();
+        let [one, again, other] = ["1", "1", "2"].map(|said| interner.intern(said.into()));
+        assert!(Arc::ptr_eq(&one, &again));
+        assert_eq!([&*one, &*other], ["1", "2"]);
     }
 }

@@ -5,12 +5,10 @@ pub mod budget;
 pub mod budgeted;
 pub mod clean;
 pub mod clip;
-pub mod diff_text;
 pub mod git_blob;
 pub mod json;
 pub mod shares;
 pub mod times;
-mod tokens;
 pub mod unified;
 
 use std::fmt::Display;

@@ -25,7 +25,7 @@ use crate::query::compare::{
 };
 use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
-use crate::text::diff_text;
+use crate::text::unified;
 
 pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts and the facts about the workers, \
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let mut out = reader.out(arguments.pager, AnswerKind::Diff, has_colors);
     let written = match arguments.json {
         true => json::array(&mut out.stdout, |add| add(&CompareJson::new(&query, &answer))),
-        false if has_colors => out.text(&diff_text::paint_comparison(&answer.page.text)),
+        false if has_colors => out.text(&unified::paint_comparison(&answer.page.text)),
         false => out.text(&answer.page.text),
     };
     match out.close(written) {

@@ -1,14 +1,28 @@
 //! Store over a directory on disk.
+//!
+//! A mount does not pass POSIX ACLs on. It narrows the mode instead, so that nobody gains access
+//! through the mount that the source denies. If a file has an ACL, the group bits of its mode are
+//! the ACL's mask: an upper bound for every named user and group. Used alone, they would admit the
+//! whole owning group. A named user with fewer rights than "other" also falls into the mode's
+//! "other" class. Rights that an ACL grants beyond the mode's classes are dropped.
+//!
+//! This program opens files with O_NOATIME. In FUSE passthrough the kernel reopens a file with the
+//! flags of the reader, which updates atime unless the mount has the noatime flag. So the mount of
+//! the directory is cloned, and the clone has the flag and is kept out of every namespace.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::thread;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
+use nix::sched::CloneFlags;
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, StatVfsMountFlags, Statx, StatxTimestamp};
 use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
 
-use super::acl::{self, AclSource};
-use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, is_temporary, noatime, openat2};
+use super::openat2;
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, is_temporary};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 
@@ -159,7 +173,7 @@ impl Store for Disk {
 
     fn pass_through(&self) -> Result<()> {
         if self.noatime_root.get().is_none() {
-            let root = noatime::clone_mount(self.root.as_fd())?;
+            let root = clone_mount(self.root.as_fd())?;
             let _ = self.noatime_root.set(root);
         }
         Ok(())
@@ -206,7 +220,7 @@ fn is_own_mount(mount: &[u8], device: &[u8]) -> bool {
 
 fn meta(stat: &Statx, acl: AclSource<'_>) -> Meta {
     let meta = meta_without_acl(stat);
-    Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta }
+    Meta { mode: narrow_mode(acl, meta.mode), ..meta }
 }
 
 fn meta_without_acl(stat: &Statx) -> Meta {
@@ -238,4 +252,202 @@ fn identity(stat: &Statx) -> Identity {
 
 fn time(time: &StatxTimestamp) -> Time {
     Time { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
+}
+
+const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
+/// Maximum size of an ACL, in bytes. A file with a longer one is readable only by its owner.
+const ACL_SIZE_MAX: usize = 1_024;
+
+const USER: u16 = 0x02;
+const OWNING_GROUP: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHERS: u16 = 0x20;
+
+#[derive(Clone, Copy)]
+pub(super) enum AclSource<'a> {
+    Open(BorrowedFd<'a>),
+    /// The inode of an `O_PATH` descriptor. Such a descriptor does not support `fgetxattr`; the
+    /// path under /proc/self/fd does.
+    Path(BorrowedFd<'a>),
+    /// The entry with this name in an open directory. A symlink is not followed.
+    Entry(BorrowedFd<'a>, &'a OsStr),
+}
+
+impl AclSource<'_> {
+    fn read(self, list: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            AclSource::Open(fd) => rustix::fs::fgetxattr(fd, ACL_ATTRIBUTE, list),
+            AclSource::Path(fd) => rustix::fs::getxattr(
+                format!("/proc/self/fd/{}", fd.as_raw_fd()),
+                ACL_ATTRIBUTE,
+                list,
+            ),
+            AclSource::Entry(folder, name) => {
+                let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
+                path.push(name);
+                rustix::fs::lgetxattr(path, ACL_ATTRIBUTE, list)
+            }
+        }
+    }
+}
+
+/// Returns `mode`, the permission bits of the inode `source`, without the bits that its ACL denies.
+fn narrow_mode(source: AclSource<'_>, mode: u32) -> u32 {
+    if mode & 0o077 == 0 {
+        return mode;
+    }
+    let mut list = [0; ACL_SIZE_MAX];
+    let bits = match source.read(&mut list) {
+        Ok(length) => list.get(..length).and_then(mode_bits).unwrap_or(0),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,
+        Err(_) => 0,
+    };
+    mode & (!0o077 | bits)
+}
+
+/// Returns the largest group and other bits that grant nobody more than `list`; `None` if `list` is
+/// not an ACL.
+fn mode_bits(list: &[u8]) -> Option<u32> {
+    let (version, entries) = list.split_first_chunk()?;
+    if u32::from_le_bytes(*version) != 2 {
+        return None;
+    }
+    let (entries, []) = entries.as_chunks::<8>() else { return None };
+    let entry = |[a, b, c, d, ..]: &[u8; 8]| {
+        (u16::from_le_bytes([*a, *b]), u32::from(u16::from_le_bytes([*c, *d])))
+    };
+    // Rights that every entry of a kind grants; all rights if there is no such entry.
+    let granted = |kind: u16| {
+        let of_kind = entries.iter().map(entry).filter(|(found, _)| *found == kind);
+        of_kind.fold(0o7, |common, (_, rights)| common & rights)
+    };
+    let mask = granted(MASK);
+    let named = |kind: u16| {
+        if entries.iter().any(|bytes| entry(bytes).0 == kind) { granted(kind) & mask } else { 0o7 }
+    };
+    let group = granted(OWNING_GROUP) & mask & named(USER);
+    let others = granted(OTHERS) & named(USER) & named(GROUP);
+    Some(group << 3 | others)
+}
+
+/// Temporary mount point of the clone, inside a private namespace; it exists on every system.
+const MOUNT_POINT: &str = "/proc";
+
+/// Opens the directory `root` on a mount that does not update atime.
+///
+/// # Errors
+///
+/// Fails if the system refuses, for example because the process is not root.
+fn clone_mount(root: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = rustix::fs::fstatvfs(root)?.f_flag;
+    if flags.intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY) {
+        return rustix::io::fcntl_dupfd_cloexec(root, 0);
+    }
+    let copy = rustix::mount::open_tree(
+        root,
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH,
+    )?;
+    // The private namespace ends with its thread; the descriptor keeps the mount.
+    let result = thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, || set_noatime(copy.as_fd()));
+        thread.ok()?.join().ok()
+    });
+    result.unwrap_or(Err(Errno::IO))?;
+    Ok(copy)
+}
+
+/// Sets noatime on a detached mount. Flags can only be changed on an attached mount, so this
+/// attaches it in a new namespace.
+fn set_noatime(copy: BorrowedFd<'_>) -> Result<(), Errno> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS)
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    rustix::mount::move_mount(copy, "", CWD, MOUNT_POINT, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    let flags = MountFlags::BIND
+        | MountFlags::RDONLY
+        | MountFlags::NOATIME
+        | MountFlags::NOSUID
+        | MountFlags::NODEV;
+    rustix::mount::mount_remount(MOUNT_POINT, flags, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::path::Path;
+
+    use rustix::fs::{Mode, OFlags, XattrFlags};
+
+    use super::*;
+
+    fn list(entries: &[(u16, u16)]) -> Vec<u8> {
+        let bytes = |(kind, rights): &(u16, u16)| {
+            [kind.to_le_bytes(), rights.to_le_bytes(), [9; 2], [9; 2]].concat()
+        };
+        [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(bytes).collect()].concat()
+    }
+
+    #[test]
+    fn mode_bits_grant_no_more_than_the_acl() {
+        for (entries, wanted) in [
+            (&[(OWNING_GROUP, 5), (OTHERS, 4)][..], 0o54),
+            (&[(OWNING_GROUP, 0), (MASK, 6), (USER, 6), (OTHERS, 4)], 0o04),
+            (&[(OWNING_GROUP, 6), (MASK, 4), (USER, 4), (OTHERS, 4)], 0o44),
+            (&[(OWNING_GROUP, 6), (MASK, 6), (USER, 0), (OTHERS, 4)], 0o00),
+            (&[(OWNING_GROUP, 6), (MASK, 6), (GROUP, 0), (OTHERS, 4)], 0o60),
+            (&[(OWNING_GROUP, 6), (MASK, 0), (GROUP, 4), (OTHERS, 4)], 0o00),
+        ] {
+            assert_eq!(mode_bits(&list(entries)), Some(wanted), "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn each_source_has_the_acl_of_its_inode() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let open = |path: &Path, flags| {
+            rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
+        };
+        let folder = open(dir.path(), OFlags::PATH | OFlags::DIRECTORY);
+        let bits = |name: &str, mode| {
+            narrow_mode(AclSource::Entry(folder.as_fd(), OsStr::new(name)), mode)
+        };
+        assert_eq!(bits("file", 0o644), 0o644, "without an ACL");
+        // The user 1 has no rights, and the mask is the group's.
+        let owner = 0x01;
+        let entries = [(owner, 6), (USER, 0), (OWNING_GROUP, 4), (MASK, 4), (OTHERS, 4)];
+        let ids = |mut list: Vec<u8>| {
+            for (number, entry) in (0_u32..).zip(list[4..].chunks_mut(8)) {
+                let id = if number == 1 { 1 } else { u32::MAX };
+                entry[4..].copy_from_slice(&id.to_le_bytes());
+            }
+            list
+        };
+        let set =
+            rustix::fs::setxattr(&file, ACL_ATTRIBUTE, &ids(list(&entries)), XattrFlags::empty());
+        if set == Err(Errno::OPNOTSUPP) {
+            return;
+        }
+        set.unwrap();
+        let (opened, path) = (open(&file, OFlags::RDONLY), open(&file, OFlags::PATH));
+        for source in [AclSource::Open(opened.as_fd()), AclSource::Path(path.as_fd())] {
+            assert_eq!(narrow_mode(source, 0o644), 0o600);
+        }
+        assert_eq!(bits("file", 0o644), 0o600);
+        assert_eq!(bits("none", 0o644), 0o600, "what cannot be read grants nothing");
+        assert_eq!(bits("link", 0o777), 0o777, "a link has no ACL and is not followed");
+    }
+
+    #[test]
+    fn malformed_acl_is_rejected() {
+        for bytes in [&b""[..], b"\x02\0\0", b"\x03\0\0\0", b"\x02\0\0\0\x04\0\x07\0\0\0\0"] {
+            assert_eq!(mode_bits(bytes), None);
+        }
+    }
 }

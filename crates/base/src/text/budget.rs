@@ -1,9 +1,12 @@
-//! Size limits of generated files.
+//! Size limits of generated files, in bytes or in tokens.
+//!
+//! Tokens are counted with a real tokenizer, since the bytes per token of prose and of logs differ
+//! by half.
 
 use std::fmt;
 use std::str::FromStr;
-
-use super::tokens;
+use std::sync::Once;
+use std::thread;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Budget {
@@ -119,14 +122,14 @@ impl Budget {
     /// Starts loading the vocabulary that [`Budget::used`] needs, in the background.
     pub fn prepare(self) {
         if self.unit == BudgetUnit::Tokens {
-            tokens::prepare();
+            prepare();
         }
     }
 
     pub fn used(self, text: &str) -> usize {
         match self.unit {
             BudgetUnit::Bytes => text.len(),
-            BudgetUnit::Tokens => tokens::count(text),
+            BudgetUnit::Tokens => count(text),
         }
     }
 
@@ -165,9 +168,31 @@ impl fmt::Display for Budget {
     }
 }
 
+/// Name of the vocabulary of OpenAI's models since GPT-4o.
+const VOCABULARY: &str = "o200k_base";
+
+/// Unpacks the vocabulary in the background, for a count that comes soon.
+fn prepare() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        // Without the thread, the first count unpacks it.
+        let _ = thread::Builder::new().name("vocabulary".to_owned()).spawn(|| count(""));
+    });
+}
+
+/// Returns the number of tokens of [`VOCABULARY`] in `text`.
+///
+/// The vocabulary is embedded in the program. The first call unpacks it, which takes about
+/// 110 ms and 25 MiB.
+pub(super) fn count(text: &str) -> usize {
+    // Without the vocabulary, an estimate that is never too low: a token has a byte or more.
+    tiktoken::get_encoding(VOCABULARY).map_or(text.len(), |vocabulary| vocabulary.count(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::Split;
 
     #[test]
     fn sizes_are_digits_with_a_unit() {
@@ -217,6 +242,38 @@ mod tests {
             "2000TOK",
         ]) {
             assert!(Budget::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_those_of_the_vocabulary() {
+        // As OpenAI's own tokenizer counts them.
+        for (text, tokens) in
+            [("", 0), ("hello world", 2), ("1234567", 3), ("\n\n", 1), ("漢字", 2)]
+        {
+            assert_eq!(count(text), tokens, "{text:?}");
+        }
+    }
+
+    /// Checks that bpe-openai, another tokenizer, counts as many tokens.
+    fn check(text: &str) {
+        let (start, rest) = text.split_at_most(20);
+        assert_eq!(count(text), bpe_openai::o200k_base().count(text), "{start:?}… {}", rest.len());
+    }
+
+    #[test]
+    fn characters_of_all_scripts_are_split_as_by_another_tokenizer() {
+        let chars = |step| ('\0'..=char::MAX).filter(move |c| u32::from(*c) % step == 0);
+        check(&chars(16).collect::<String>());
+        check(&chars(64).map(|c| format!("a{c}{c} B")).collect::<String>());
+    }
+
+    #[test]
+    fn long_runs_of_anything_are_counted_as_by_another_tokenizer() {
+        for part in
+            ["a", "aB", "\n", " ", " \t", "\r\n ", "=-", "'s", "1234567890", "漢字", "\u{301}"]
+        {
+            check(&part.repeat(200_000));
         }
     }
 }

@@ -6,8 +6,8 @@ use super::{ApplyInput, Supervisor, find_worker, with_warnings};
 use crate::tools::{ToolError, ToolResult};
 use swarmletfs_base::name::{Name, RelPath, printable, printable_path};
 use swarmletfs_base::split::Split;
-use swarmletfs_base::text::diff_text::{self, Section};
 use swarmletfs_base::text::shares::{Demand, allocate};
+use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_base::text::{count, left_out_as_ignored};
 use swarmletfs_tree::tree::Tree;
 use swarmletfs_workspace::approval::{
@@ -65,7 +65,7 @@ pub(super) fn prepare(
         return Err(ToolError::new(bounded_list(&lines)));
     }
     let diff = (supervisor.read_diff)(&store, &worker).map_err(ToolError::new)?;
-    let sections = diff_text::split(&diff);
+    let sections = unified::split_diff(&diff);
     let unseen = unseen_changes(&checked, &selection, &sections);
     let shown = ShownChanges {
         files: checked.files.iter().map(describe_change).collect(),
@@ -152,7 +152,7 @@ impl ShownChanges {
         )];
         parts.extend((!self.unseen.is_empty()).then(|| escaped_list(&self.unseen)));
         parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
-        parts.push(bounded_diff(&diff_text::split(&self.diff)));
+        parts.push(bounded_diff(&unified::split_diff(&self.diff)));
         parts.join("\n\n")
     }
 }
@@ -251,7 +251,7 @@ fn bounded_list(lines: &[String]) -> String {
 /// Returns the escaped diff as far as it fits, with a note on the rest.
 fn bounded_diff(sections: &[Section<'_>]) -> String {
     let texts: Vec<String> =
-        sections.iter().map(|section| diff_text::paint(section.text, false)).collect();
+        sections.iter().map(|section| unified::paint_diff(section.text, false)).collect();
     let demands: Vec<Demand> =
         texts.iter().map(|text| Demand { need: text.len(), weight: 1 }).collect();
     let (mut out, mut missing) = (String::new(), Vec::new());

@@ -11,7 +11,7 @@ use super::unasked::PathRules;
 use swarmletfs_base::model::{ChangedFile, EntryKind, WorkspaceChanges};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::text::count;
-use swarmletfs_base::text::diff_text::{self, Section};
+use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_record::write::{Dir, Durability, Error, Result};
 
 impl Approval<'_> {
@@ -123,7 +123,7 @@ pub fn unseen_changes(
     let mut shown: BTreeMap<&RelPath, (u64, u64)> = BTreeMap::new();
     for section in sections {
         let Some(path) = &section.path else { continue };
-        let (added, removed) = diff_text::line_counts(section.text);
+        let (added, removed) = unified::line_counts(section.text);
         let counts = shown.entry(path).or_default();
         *counts = (counts.0 + added, counts.1 + removed);
     }
