@@ -26,32 +26,24 @@
 
 mod apply;
 mod archive;
-mod attach;
 mod audit;
-mod background;
 mod budget_arg;
-mod cache_args;
 mod changes;
 mod colors;
 mod completions;
 mod control;
-mod dash_o;
 mod diagnosis;
-mod discard;
 mod discover;
 mod doctor;
 mod duration;
 mod exit;
 mod expand;
-mod folder_identity;
 mod gc;
 mod hook;
 pub mod in_process;
 mod init;
-mod limits;
 mod live_mount;
 mod log;
-mod log_place;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
@@ -60,34 +52,26 @@ mod mount_options;
 mod mountinfo;
 mod mountpoint;
 mod note;
-mod owners_map;
 mod pager;
 mod plan;
 mod probe;
 mod progress;
 mod prompt;
-mod quiet;
 mod read_session;
-mod reads;
 mod record;
 mod run;
 mod run_command;
 mod serve;
-mod servers;
 mod session_places;
-mod short_form;
-mod since;
 mod store_selection;
 mod teardown;
 mod terminal;
 mod tree_commands;
 mod umount;
-mod undo;
 mod validate;
 mod view_args;
 mod wait;
 mod worker;
-mod worker_args;
 mod write_args;
 
 use std::ffi::OsString;
@@ -136,11 +120,11 @@ enum Command {
     #[command(visible_alias = "unmount", after_help = umount::HELP)]
     Umount(umount::UmountArgs),
     /// Add a store to a mount in use
-    #[command(after_help = attach::ATTACH_HELP)]
-    Attach(attach::AttachArgs),
+    #[command(after_help = control::ATTACH_HELP)]
+    Attach(control::AttachArgs),
     /// Remove a store from a mount in use
-    #[command(after_help = attach::DETACH_HELP)]
-    Detach(attach::AttachArgs),
+    #[command(after_help = control::DETACH_HELP)]
+    Detach(control::AttachArgs),
     /// Check for problems with mounting and reading, and suggest fixes
     #[command(after_help = doctor::HELP)]
     Doctor(doctor::DoctorArgs),
@@ -202,11 +186,11 @@ enum Command {
     #[command(after_help = apply::HELP)]
     Apply(apply::ApplyArgs),
     /// Put back what the last `apply` of a worker's changes replaced
-    #[command(after_help = undo::HELP)]
-    Undo(undo::UndoArgs),
+    #[command(after_help = apply::UNDO_HELP)]
+    Undo(apply::UndoArgs),
     /// Drop the draft of a worker, so that its changes cannot be applied
-    #[command(after_help = discard::HELP)]
-    Discard(discard::DiscardArgs),
+    #[command(after_help = apply::DISCARD_HELP)]
+    Discard(apply::DiscardArgs),
     /// Remove old workers of a store, after listing them
     #[command(after_help = gc::HELP)]
     Gc(gc::GcArgs),
@@ -230,8 +214,8 @@ enum Command {
     #[command(after_help = completions::MAN_HELP)]
     Man(completions::ManArgs),
     /// Print the changes since a cursor, and the next cursor
-    #[command(after_help = since::HELP)]
-    Since(since::SinceArgs),
+    #[command(after_help = wait::SINCE_HELP)]
+    Since(wait::SinceArgs),
     /// Wait until all workers have finished, one has failed or waits, or anything has changed
     #[command(after_help = wait::HELP)]
     Wait(wait::WaitArgs),
@@ -243,7 +227,7 @@ enum InternalCommand {
     /// Accesses a path that may hang; see the module `probe`
     #[command(name = "__probe")]
     Probe { probe: probe::Probe, path: PathBuf },
-    /// Serves a trial mount; see the module `doctor::trial_mount`
+    /// Serves a trial mount; see the module `doctor::fuse`
     #[command(name = "__trial")]
     Trial { what: doctor::TrialKind },
     /// Inspects the stores; see the module `doctor::stores`
@@ -298,7 +282,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = completions::complete(&arguments, Cli::command) {
         return code;
     }
-    let arguments = short_form::expand(arguments, &Cli::command());
+    let arguments = mount_helper::expand_short_form(arguments, &Cli::command());
     if arguments.len() < 2 {
         return exit::from_write(Cli::command().print_help());
     }
@@ -310,7 +294,7 @@ pub fn main() -> ExitCode {
             // that is safe to print.
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
             let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
-            short_form::hint(&mut error, &arguments);
+            mount_helper::hint_at_short_form(&mut error, &arguments);
             let code = exit::report_parse_error(&error);
             // Claude Code discards a prompt whose hook exits with 2.
             let is_hook = arguments.get(1).is_some_and(|command| command == "hook");
@@ -328,8 +312,8 @@ pub fn main() -> ExitCode {
             mount::run(*arguments, matches.subcommand_matches("mount")).map(|()| ExitCode::SUCCESS)
         }
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Attach(arguments) => attach::attach(&arguments),
-        Command::Detach(arguments) => attach::detach(&arguments),
+        Command::Attach(arguments) => control::attach(&arguments),
+        Command::Detach(arguments) => control::detach(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => Ok(exit::report_as_trouble(validate::run(&arguments))),
         Command::Ls(arguments) => tree_commands::ls::run(&arguments),
@@ -353,8 +337,8 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => Ok(run::run(*arguments)),
         Command::Changes(arguments) => changes::run(&arguments),
         Command::Apply(arguments) => apply::run(&arguments),
-        Command::Undo(arguments) => undo::run(&arguments),
-        Command::Discard(arguments) => discard::run(&arguments),
+        Command::Undo(arguments) => apply::run_undo(&arguments),
+        Command::Discard(arguments) => apply::run_discard(&arguments),
         Command::Gc(arguments) => gc::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
@@ -363,7 +347,7 @@ pub fn main() -> ExitCode {
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => completions::write_man(&arguments, Cli::command()),
-        Command::Since(arguments) => since::run(&arguments),
+        Command::Since(arguments) => wait::run_since(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })
 }

@@ -1,5 +1,7 @@
-//! `swarmletfs apply`: applies the changes of a worker to the workspace, after a person has seen
-//! them.
+//! `swarmletfs apply`, `undo` and `discard`: decisions of a person about the changes of a worker.
+//!
+//! `apply` brings them into the workspace, after the person has seen them, `undo` restores the
+//! files that the last `apply` replaced, and `discard` drops the draft of the worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -254,7 +256,7 @@ fn warn(checked: &Checked, arguments: &ApplyArgs) {
 }
 
 /// Prints the conflicts. Returns the exit code if there is one.
-pub(super) fn report_conflicts(
+fn report_conflicts(
     checked: &Checked,
     approval: &Approval<'_>,
     action: &str,
@@ -323,4 +325,137 @@ const CHOICES: &str = "y: apply this change; n: do not; a: apply this and all ot
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+pub(super) const UNDO_HELP: &str = "\
+Takes back the last `swarmletfs apply` of the worker that was not taken back yet: all or nothing. \
+Each file must be as it was applied; otherwise nothing is changed, and the conflicts are listed. \
+The changes can be applied again.
+
+Examples:
+  swarmletfs undo w1
+  swarmletfs undo w1 --yes
+
+Exit code: 0 if the changes were taken back or there is nothing to undo, 1 for a conflict, a no or \
+a failure, 2 for a usage error.";
+
+/// Arguments of `undo`.
+#[derive(Debug, Args)]
+pub(super) struct UndoArgs {
+    /// The worker
+    #[arg(value_name = "WORKER")]
+    worker: OsString,
+
+    /// Take the changes back without asking
+    #[arg(long, short)]
+    yes: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Takes the changes back.
+///
+/// # Errors
+///
+/// The worker cannot be found or is running, there is nobody to ask, or the workspace or the store
+/// cannot be written.
+pub(super) fn run_undo(arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
+    arguments.write.with_store(|store| undo(store, arguments))
+}
+
+const UNDO_CURE: &str = "try to move the changed files away";
+
+fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
+    let approval = open(store, &arguments.worker)?;
+    let workspace = approval.workspace().map_err(into_cli_error)?;
+    if !arguments.yes {
+        let checked = approval.check_undo().map_err(into_cli_error)?;
+        if let Some(code) = report_conflicts(&checked, &approval, "undo", UNDO_CURE) {
+            approval.log_conflicts("undo", checked);
+            return Ok(code);
+        }
+        if !checked.files.is_empty() {
+            let action = format!("undo the changes of {}", approval.id().display());
+            let mut prompt = Prompt::open(&action)?;
+            checked.files.iter().for_each(|file| print_message(&describe_change(file)));
+            let changes = count(checked.files.len() as u64, "change");
+            let question = format!("Make {changes} in {}?", display_path(&workspace));
+            if !prompt.confirm(&question)? {
+                print_message("nothing was changed");
+                return Ok(exit::failure());
+            }
+        }
+    }
+    let undone = approval.undo().map_err(into_cli_error)?;
+    if let Some(code) = report_conflicts(&undone.checked, &approval, "undo", UNDO_CURE) {
+        return Ok(code);
+    }
+    if !arguments.write.quiet {
+        for folder in &undone.checked.kept {
+            let folder = folder.display();
+            print_message(&format!("the folder {folder} stays: others have entries in it"));
+        }
+        let changes = count(undone.checked.files.len() as u64, "change");
+        print_message(&match undone.number {
+            Some(_) => format!("took back {changes} in {}", display_path(&workspace)),
+            None => "nothing to undo".to_owned(),
+        });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) const DISCARD_HELP: &str = "\
+Removes what the worker wrote in its view of the workspace. Its changes cannot be applied any \
+more. The record of the worker stays, with its changes as `swarmletfs changes` shows them, and changes \
+that were applied can still be taken back.
+
+Example:
+  swarmletfs discard w1
+
+Exit code: 0 if the draft was discarded, 1 for a no or a failure, 2 for a usage error.";
+
+/// Arguments of `discard`.
+#[derive(Debug, Args)]
+pub(super) struct DiscardArgs {
+    /// The worker
+    #[arg(value_name = "WORKER")]
+    worker: OsString,
+
+    /// Discard without asking
+    #[arg(long, short)]
+    yes: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Discards the draft.
+///
+/// # Errors
+///
+/// The worker cannot be found, is running or has no draft, there is nobody to ask, or the store
+/// cannot be written.
+pub(super) fn run_discard(arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
+    arguments.write.with_store(|store| discard(store, arguments))
+}
+
+fn discard(store: &Store, arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
+    let approval = open(store, &arguments.worker)?;
+    // Found before the question: a worker without a draft has nothing to discard.
+    approval.check_discard().map_err(into_cli_error)?;
+    let worker = approval.id().display();
+    if !arguments.yes {
+        let mut prompt = Prompt::open(&format!("discard the changes of {worker}"))?;
+        if !prompt.confirm(&format!("Discard the draft of {worker}?"))? {
+            print_message("nothing was discarded");
+            return Ok(exit::failure());
+        }
+    }
+    let was_kept = approval.discard().map_err(into_cli_error)?;
+    if !arguments.write.quiet {
+        let text = if was_kept { "discarded the draft of" } else { "nothing to discard:" };
+        print_message(&format!("{text} {worker}"));
+    }
+    Ok(ExitCode::SUCCESS)
 }

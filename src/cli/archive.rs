@@ -8,11 +8,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::exit::{self, UsageError};
-use super::folder_identity::FolderIdentity;
+use super::mountinfo::FolderIdentity;
 use super::mountpoint;
 use super::progress::ProgressLine;
-use super::quiet::QuietArg;
-use super::terminal::{display_path, print_message};
+
+use super::terminal::{QuietArg, display_path, print_message};
 use super::tree_commands::format::human_size;
 use super::write_args::{self, into_cli_error, survive_size_limits};
 use crate::retention::{CopiedSessions, PathList, copy_sessions};

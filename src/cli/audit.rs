@@ -14,8 +14,8 @@ use serde_json::json;
 
 use self::reads::{ReadFilter, Summed};
 use super::pager::{AnswerKind, PagedStdout, PagerArgs};
-use super::quiet::QuietArg;
-use super::terminal::{display_path, escape_controls, print_message};
+
+use super::terminal::{QuietArg, display_path, escape_controls, print_message};
 use super::{duration, exit, store_selection};
 use crate::audit::{AuditEntry, AuditFilter, AuditSkips, read};
 use crate::deadline::Deadline;

@@ -1,7 +1,8 @@
-//! The socket through which `attach` and `detach` reach the process that serves a mount.
+//! `swarmletfs attach` and `detach`, which change the stores of a mount while it is in use, and the
+//! socket through which they reach the process that serves the mount.
 //!
-//! It is outside of the mount, in a directory of the serving user alone: a program that can only
-//! read the mount must not be able to choose its stores. The name is the device number of the
+//! The socket is outside of the mount, in a directory of the serving user alone: a program that can
+//! only read the mount must not be able to choose its stores. The name is the device number of the
 //! mount. Both sides send one message and close: the client a [`StoreChange`], the server its
 //! result.
 
@@ -10,17 +11,21 @@ use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::mountpoint::{read_mount_table, resolve};
-use super::terminal::{display_path, escape_controls, shell_quote};
+use super::progress::ProgressLine;
 use crate::fuse::catch_panic;
 use crate::path_bytes;
+
+use super::terminal::{QuietArg, display_path, escape_controls, shell_quote};
 
 /// Largest message, in bytes. A path has at most 4,096.
 const MESSAGE_MAX: u64 = 1 << 20;
@@ -212,4 +217,55 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+pub(super) const ATTACH_HELP: &str = "\
+The mount stays: readers see the old workers or the old and the new ones, and what is open stays
+open. Worker ids do not change; if a new worker has the id of another, its name gets a number, such
+as m1~2.
+
+Examples:
+  swarmletfs attach ~/swarm /data/run-8
+  swarmletfs detach ~/swarm /data/run-7";
+
+pub(super) const DETACH_HELP: &str = "\
+The mount stays: readers see the workers of all stores or of the remaining ones, and what is open
+stays open. The last store of a mount cannot be detached.
+
+Example:
+  swarmletfs detach ~/swarm /data/run-7";
+
+/// Arguments of `attach` and of `detach`.
+#[derive(Debug, Args)]
+pub(super) struct AttachArgs {
+    /// The mountpoint
+    #[arg(value_name = "MOUNT")]
+    mountpoint: PathBuf,
+
+    /// The folder of traces, or a single transcript
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+
+    #[command(flatten)]
+    quiet: QuietArg,
+}
+
+pub(super) fn attach(arguments: &AttachArgs) -> anyhow::Result<ExitCode> {
+    send_change(arguments, StoreChange::Attach)
+}
+
+pub(super) fn detach(arguments: &AttachArgs) -> anyhow::Result<ExitCode> {
+    send_change(arguments, StoreChange::Detach)
+}
+
+fn send_change(
+    arguments: &AttachArgs,
+    change: fn(PathBuf) -> StoreChange,
+) -> anyhow::Result<ExitCode> {
+    let store = std::path::absolute(&arguments.store).context("cannot use an empty path")?;
+    let progress = ProgressLine::without_counts("waiting for the mount", arguments.quiet);
+    let sent = send(&arguments.mountpoint, &change(store));
+    drop(progress);
+    arguments.quiet.inform(&sent?);
+    Ok(ExitCode::SUCCESS)
 }

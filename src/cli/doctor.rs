@@ -1,42 +1,34 @@
 //! `swarmletfs doctor`: finds problems with mounting and reading, and suggests fixes.
 //!
-//! Each inspection returns facts as plain values and findings derived from them. `text` prints the
-//! findings; serde writes both as JSON. Without `--repair`, nothing is changed. Calls that may hang
-//! or kill the caller run in a subprocess with a time limit. The inspections run in parallel, so
-//! the slowest one sets the total time.
+//! Each inspection returns facts as plain values and findings derived from them. The report is a
+//! line per finding, with its remedy below, or facts and findings as JSON. Without `--repair`,
+//! nothing is changed. Calls that may hang or kill the caller run in a subprocess with a time
+//! limit. The inspections run in parallel, so the slowest one sets the total time.
 
-mod change_detection;
-mod finding;
 mod fuse;
-mod isolation;
-mod kernel;
-mod limits;
-mod lost_runners;
-mod mounts;
-mod places;
+mod machine;
 mod recording;
 mod stores;
-mod text;
-mod trial_mount;
 mod workers;
 
-use clap::Args;
+pub(super) use fuse::{TrialKind, serve_trial};
+pub(super) use stores::answer as answer_stores;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use anyhow::{Context, anyhow};
-use serde::Serialize;
-
-pub(super) use stores::answer as answer_stores;
-pub(super) use trial_mount::{TrialKind, serve as serve_trial};
+use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::mountinfo::MountTable;
 use super::progress::ProgressLine;
-use super::quiet::QuietArg;
+use super::terminal::QuietArg;
 use super::{exit, mount_options};
-use finding::{Finding, Level};
+use crate::cli::diagnosis::Diagnosis;
+use crate::text::count;
 
 pub(super) const HELP: &str = "\
 Checks FUSE, the kernel, isolation by `run`, the stores, limits and mounts. Each finding is ok, a \
@@ -104,16 +96,16 @@ struct DoctorReport {
     findings: Vec<Finding>,
     /// Version of this program.
     program: &'static str,
-    kernel: kernel::Kernel,
+    kernel: machine::Kernel,
     fuse: fuse::Fuse,
-    run: isolation::RunFacts,
+    run: machine::RunFacts,
     stores: Vec<stores::StoreFacts>,
     /// Places where programs leave sessions; empty if the stores were named.
-    places: Vec<places::PlaceFacts>,
+    places: Vec<stores::PlaceFacts>,
     /// Content of a mount with the same options; null if no store can be read.
     view: Option<stores::ViewFacts>,
-    limits: limits::Limits,
-    mounts: Vec<mounts::MountFacts>,
+    limits: machine::Limits,
+    mounts: Vec<fuse::MountFacts>,
 }
 
 /// Inspects the machine and the stores, prints the report, and returns the exit code.
@@ -129,7 +121,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let text = if arguments.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        text::render(&report)
+        render_report(&report)
     };
     let mut out = io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -140,17 +132,17 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
     // Read before the trial mount appears in it.
     let table = MountTable::read();
     let (kernel, fuse, run, stores, mounts) = thread::scope(|scope| {
-        let kernel = start(scope, kernel::inspect)?;
-        let fuse = start(scope, fuse::inspect)?;
-        let run = start(scope, isolation::inspect)?;
+        let kernel = start(scope, machine::inspect_kernel)?;
+        let fuse = start(scope, fuse::inspect_fuse)?;
+        let run = start(scope, machine::inspect_isolation)?;
         let stores = start(scope, || stores::inspect_in_subprocess(arguments))?;
-        let mounts = start(scope, || mounts::inspect(table))?;
+        let mounts = start(scope, || fuse::inspect_mounts(table))?;
         anyhow::Ok((joined(kernel)?, joined(fuse)?, joined(run)?, joined(stores)?, joined(mounts)?))
     })?;
     let (kernel, of_kernel) = kernel;
     let (fuse, of_fuse) = fuse;
     let (run, of_run) = run;
-    let (limits, of_limits) = limits::inspect();
+    let (limits, of_limits) = machine::inspect_limits();
     let (mounts, of_mounts) = mounts;
     let findings = [of_fuse, of_kernel, of_run, stores.findings, of_limits, of_mounts].concat();
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
@@ -180,4 +172,114 @@ fn start<'scope, T: Send + 'scope>(
 
 fn joined<T>(inspection: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
     inspection.join().map_err(|_| anyhow!("an inspection ended unexpectedly"))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Ok,
+    /// Worth knowing, but not in the way.
+    Note,
+    /// Prevents mounting or reading.
+    Problem,
+}
+
+impl Level {
+    /// Returns the marker at the start of a line.
+    fn as_str(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Note => "note",
+            Level::Problem => "problem",
+        }
+    }
+}
+
+/// One finding. All its texts are safe to print.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    /// Topic: `fuse`, `kernel`, `store`, `recording`, `run`, `places`, `view`,
+    /// `limits`, `mounts`.
+    topic: String,
+    /// Name of the check, stable between versions.
+    check: String,
+    level: Level,
+    /// The store or mountpoint concerned, if there can be several.
+    about: Option<String>,
+    #[serde(rename = "says")]
+    message: String,
+    /// The remedy, with commands in backticks.
+    #[serde(rename = "cure")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn new(
+        level: Level,
+        topic: &str,
+        check: &str,
+        message: impl Into<String>,
+        remedy: Option<String>,
+    ) -> Finding {
+        Finding {
+            topic: topic.into(),
+            check: check.into(),
+            level,
+            about: None,
+            message: message.into(),
+            remedy,
+        }
+    }
+
+    fn ok(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Ok, topic, check, message, None)
+    }
+
+    fn note(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Note, topic, check, message, None)
+    }
+
+    fn problem(topic: &str, check: &str, diagnosis: Diagnosis) -> Finding {
+        Finding::new(Level::Problem, topic, check, diagnosis.message, diagnosis.remedy)
+    }
+
+    fn with_remedy(self, remedy: impl Into<String>) -> Finding {
+        Finding { remedy: Some(remedy.into()), ..self }
+    }
+
+    fn about(self, what: &str) -> Finding {
+        Finding { about: Some(what.into()), ..self }
+    }
+}
+
+/// Widths of the columns for level and topic, in characters.
+const LEVEL_WIDTH: usize = 8;
+const TOPIC_WIDTH: usize = 10;
+
+fn render_report(report: &DoctorReport) -> String {
+    let mut out = format!("swarmletfs {} on Linux {}\n\n", report.program, report.kernel.release);
+    for finding in &report.findings {
+        out.push_str(&format!(
+            "{:LEVEL_WIDTH$}{:TOPIC_WIDTH$}{}\n",
+            finding.level.as_str(),
+            finding.topic,
+            finding.message,
+        ));
+        if let Some(remedy) = &finding.remedy {
+            out.push_str(&format!("{:1$}→ {remedy}\n", "", LEVEL_WIDTH + TOPIC_WIDTH));
+        }
+    }
+    out.push_str(&format!("\n{}\n", summary(report.problems, report.notes)));
+    out
+}
+
+fn summary(problems: usize, notes: usize) -> String {
+    match (problems, notes) {
+        (0, 0) => "nothing stands in the way of mounting and reading".into(),
+        (0, notes) => {
+            format!("nothing stands in the way of mounting and reading; {}", count(notes, "note"))
+        }
+        (problems, 0) => count(problems, "problem"),
+        (problems, notes) => format!("{}, {}", count(problems, "problem"), count(notes, "note")),
+    }
 }

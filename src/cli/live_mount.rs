@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::control::{ControlSocket, StoreChange};
-use super::folder_identity::FolderIdentity;
-use super::mountinfo::{Mount, MountTable};
+
+use super::mountinfo::{FolderIdentity, Mount, MountTable};
 use super::mountpoint::{check_apart, identify_store, read_mount_table};
 use super::plan::{MountContent, MountedSession, Plan};
 use super::teardown::{UnmountMode, unmount};
 use super::terminal::display_path;
-use super::{log_place, probe};
+use super::{log, probe};
 use crate::fuse::{Session, catch_panic};
 
 pub(super) struct LiveMount {
@@ -95,7 +95,7 @@ impl LiveMount {
         let point = point.with_context(|| format!("cannot attach {shown}"))?;
         check_apart(&point, &added)?;
         if let Some(log) = &plan.options.log {
-            log_place::check(log, &added, &point)?;
+            log::check_place(log, &added, &point)?;
         }
         let mut changed = plan.clone();
         changed.options.stores.push(store);

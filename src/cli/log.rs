@@ -1,4 +1,5 @@
-//! The log: to a file, to stderr in the foreground, or nowhere.
+//! The log, to a file, to stderr in the foreground, or nowhere, and the checks of the places where
+//! a mount may write one.
 //!
 //! `$SWARMLETFS_LOG` sets the level or a filter such as `swarmletfs=debug,fuser=warn`. Lines
 //! contain no color and no control characters. Panics are logged too. A log that cannot be written
@@ -15,6 +16,8 @@ use rustix::io::Errno;
 use tracing_subscriber::EnvFilter;
 
 use super::exit::UsageError;
+use super::mountinfo::FolderIdentity;
+use super::mountpoint::read_mount_table;
 use super::terminal::{display_path, escape_controls};
 use crate::name::printable;
 
@@ -133,6 +136,39 @@ impl<W: Write> Write for EscapingWriter<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+/// Rejects a log inside a store, which must not be written to, or beneath the mountpoint, where the
+/// mount would hide it.
+pub(super) fn check_place(
+    log: &Path,
+    stores: &[FolderIdentity],
+    point: &FolderIdentity,
+) -> anyhow::Result<()> {
+    let Some(Ok(folder)) = log.parent().map(|folder| {
+        FolderIdentity::resolve(folder, &read_mount_table()?).map_err(anyhow::Error::from)
+    }) else {
+        bail!("cannot log to {}: its folder does not exist", display_path(log));
+    };
+    check_folder(log, &folder, stores, point)
+}
+
+pub(super) fn check_folder(
+    log: &Path,
+    folder: &FolderIdentity,
+    stores: &[FolderIdentity],
+    point: &FolderIdentity,
+) -> anyhow::Result<()> {
+    match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
+        Some(place) => {
+            bail!(
+                "cannot log to {}: it lies inside {}; choose another folder",
+                display_path(log),
+                display_path(&place.path)
+            )
+        }
+        None => Ok(()),
     }
 }
 

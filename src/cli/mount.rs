@@ -14,16 +14,13 @@ use tracing::warn;
 
 use super::diagnosis::Diagnosis;
 use super::exit::UsageError;
-use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
+use super::mountinfo::FolderIdentity;
 use super::plan::Plan;
 use super::progress::ProgressLine;
-use super::quiet::QuietArg;
-use super::terminal::{display_path, shell_quote};
-use super::{
-    background, dash_o, diagnosis, limits, log, log_place, mountpoint, probe, reads, serve,
-    store_selection,
-};
+
+use super::terminal::{QuietArg, display_path, shell_quote};
+use super::{diagnosis, log, mount_options, mountpoint, plan, probe, serve, store_selection};
 use crate::catalog::{is_artifact_store, is_own_mount};
 
 pub(super) const HELP: &str = "\
@@ -78,14 +75,14 @@ pub(super) struct MountArgs {
 ///
 /// `typed` has the same arguments, as clap parsed them.
 pub(super) fn run(arguments: MountArgs, typed: Option<&ArgMatches>) -> anyhow::Result<()> {
-    limits::reexec_with_few_arenas();
+    serve::reexec_with_few_arenas();
     if arguments.serve {
         let mountpoint = arguments
             .paths
             .into_iter()
             .next()
             .ok_or_else(|| UsageError("no mountpoint given".into()))?;
-        return background::serve(mountpoint);
+        return serve::serve_in_background(mountpoint);
     }
     let options = options(&arguments, typed)?;
     log::check()?;
@@ -101,7 +98,7 @@ pub(super) fn run(arguments: MountArgs, typed: Option<&ArgMatches>) -> anyhow::R
 pub(super) fn start(plan: Plan, claim: OwnedFd, quiet: QuietArg) -> anyhow::Result<()> {
     if !plan.options.foreground {
         let progress = ProgressLine::without_counts("reading the store", quiet);
-        let description = background::start(&plan);
+        let description = serve::start_in_background(&plan);
         drop(progress);
         let description = description?;
         quiet.inform(&mounted_message(&description, &plan.mountpoint));
@@ -110,8 +107,7 @@ pub(super) fn start(plan: Plan, claim: OwnedFd, quiet: QuietArg) -> anyhow::Resu
     plan.start_log()?;
     let mountpoint = plan.mountpoint.clone();
     serve::serve(plan, |description| {
-        background::check_readable(&mountpoint)
-            .map_err(|error| io::Error::other(error.to_string()))?;
+        serve::check_readable(&mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
         quiet.inform(&mounted_message(description, &mountpoint));
         notify_service_manager(description);
         drop(claim);
@@ -139,7 +135,7 @@ pub(super) fn options(
     if arguments.lists.is_empty() {
         return arguments.options.clone().check();
     }
-    dash_o::parse(typed, &arguments.lists, arguments.short)?.check()
+    mount_options::parse_dash_o(typed, &arguments.lists, arguments.short)?.check()
 }
 
 fn mounted_message(description: &str, mountpoint: &Path) -> String {
@@ -224,13 +220,13 @@ pub(super) fn plan(
     let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
-        log_place::check(log, &stores, &point)?;
+        log::check_place(log, &stores, &point)?;
     }
     if options.audit {
-        let folder = reads::folder(&options.stores)?;
+        let folder = plan::reads_folder(&options.stores)?;
         // It may not exist yet, and must not be made in a store.
         let place = FolderIdentity::resolve_nearest(&folder, &mountpoint::read_mount_table()?)?;
-        log_place::check_folder(&folder, &place, &stores, &point)?;
+        log::check_folder(&folder, &place, &stores, &point)?;
     }
     if let Some(index) = &mut options.cache.index {
         *index = std::env::current_dir()?.join(&index);

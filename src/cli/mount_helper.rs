@@ -1,20 +1,25 @@
-//! `mount.swarmletfs`: this program as mount(8) runs it for /etc/fstab and `mount -t`.
+//! Command lines of mount(8): `mount.swarmletfs`, this program as mount(8) runs it for /etc/fstab
+//! and `mount -t`, and the short forms `swarmletfs MOUNTPOINT` and `swarmletfs STORE MOUNTPOINT`.
 //!
-//! The name under which the program is run selects it. mount(8) has a command line and exit codes
-//! of its own, and shows the source of a mount as it is written in /etc/fstab: otherwise `mount -a`
-//! would mount it again.
+//! The name under which the program is run selects `mount.swarmletfs`. mount(8) has a command line
+//! and exit codes of its own, and shows the source of a mount as it is written in /etc/fstab:
+//! otherwise `mount -a` would mount it again.
+//!
+//! The short forms apply only if the first operand contains a `/`. A mistyped command contains
+//! none, so it never mounts.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, Parser};
 
 use super::exit::{self, UsageError};
-use super::quiet::QuietArg;
-use super::terminal::{display_path, print_message};
-use super::{dash_o, limits, log, mount};
+use super::probe;
+use super::terminal::{QuietArg, display_path, print_message, shell_quote};
+use super::{log, mount, mount_options, serve};
 use crate::name::printable;
 
 const NAMES: [&str; 2] = ["mount.swarmletfs", "mount.fuse.swarmletfs"];
@@ -114,8 +119,8 @@ pub(super) fn write_man_page(dir: &Path) -> std::io::Result<()> {
 }
 
 fn run(arguments: HelperArgs) -> anyhow::Result<()> {
-    limits::reexec_with_few_arenas();
-    let mut options = dash_o::parse(None, &arguments.lists, true)?.check()?;
+    serve::reexec_with_few_arenas();
+    let mut options = mount_options::parse_dash_o(None, &arguments.lists, true)?.check()?;
     if !options.chooses_owners() {
         // mount(8) may have dropped owner=ID, which must not show every worker.
         return Err(UsageError(
@@ -157,8 +162,73 @@ fn listed_source(source: &Path) -> Option<String> {
     is_plain.then(|| text.to_owned())
 }
 
+/// Expands a short form to `mount`; returns other arguments unchanged.
+pub(super) fn expand_short_form(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
+    let mount = cli.find_subcommand("mount");
+    let first = mount
+        .zip(arguments.split_first())
+        .and_then(|(mount, (_, rest))| first_operand(rest, mount));
+    if first.is_some_and(|first| first.as_bytes().contains(&b'/')) {
+        arguments.splice(1..1, ["mount", "--__short"].map(OsString::from));
+    }
+    arguments
+}
+
+/// Adds a hint to the error for an unknown command that is the name of a directory: how to mount on
+/// it.
+pub(super) fn hint_at_short_form(error: &mut clap::Error, arguments: &[OsString]) {
+    let word = match arguments.get(1) {
+        Some(word) if error.kind() == ErrorKind::InvalidSubcommand && !word.is_empty() => {
+            Path::new(word)
+        }
+        _ => return,
+    };
+    let is_folder =
+        std::path::absolute(word).is_ok_and(|folder| probe::first_entry(&folder).is_ok());
+    if is_folder {
+        let written = shell_quote(&Path::new(".").join(word));
+        let tip = format!("to mount on the folder, write it with a slash: `swarmletfs {written}`");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+}
+
+/// Returns the first argument that is neither an option nor an option's value.
+fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a OsStr> {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let bytes = argument.as_bytes();
+        if bytes == b"--" {
+            return arguments.next().map(OsString::as_os_str);
+        }
+        let value_follows = match bytes {
+            [b'-', b'-', long @ ..] => {
+                takes_value(mount, |arg| arg.get_long().is_some_and(|l| l.as_bytes() == long))
+            }
+            // In a cluster such as -fo, only the last option can take the next argument as its
+            // value.
+            [b'-', cluster @ .., last] => {
+                let is =
+                    |byte: u8| move |arg: &clap::Arg| arg.get_short() == Some(char::from(byte));
+                !cluster.iter().any(|byte| takes_value(mount, is(*byte)))
+                    && takes_value(mount, is(*last))
+            }
+            _ => return Some(argument),
+        };
+        if value_follows {
+            arguments.next();
+        }
+    }
+    None
+}
+
+fn takes_value(mount: &Command, is: impl Fn(&clap::Arg) -> bool) -> bool {
+    mount.get_arguments().any(|arg| is(arg) && arg.get_action().takes_values())
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -180,6 +250,50 @@ mod tests {
         assert_eq!(listed("/srv/my swarm").as_deref(), Some("/srv/my swarm"));
         for source in ["/srv/a,suid", "/srv/a\\,b", "/srv/a\n"] {
             assert_eq!(listed(source), None, "{source}");
+        }
+    }
+
+    fn expanded(typed: &[&str]) -> bool {
+        let typed = std::iter::once("swarmletfs")
+            .chain(typed.iter().copied())
+            .map(OsString::from)
+            .collect();
+        expand_short_form(typed, &crate::cli::Cli::command())
+            .get(1)
+            .is_some_and(|first| first == "mount")
+    }
+
+    #[test]
+    fn operand_with_a_slash_expands_to_mount() {
+        for typed in [
+            &["/mnt/swarm"][..],
+            &["./swarm"],
+            &["/store", "/mnt/swarm", "-o", "rw,allow_other"],
+            &["-o", "ro", "/store", "/mnt/swarm"],
+            &["-fo", "ro", "/mnt/swarm"],
+            &["-oro", "/mnt/swarm"],
+            &["--owner", "7", "/mnt/swarm"],
+            &["--owner=7", "/mnt/swarm"],
+            &["--", "/mnt/swarm"],
+        ] {
+            assert!(expanded(typed), "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn other_arguments_are_unchanged() {
+        for typed in [
+            &[][..],
+            &["mout", "/mnt/swarm"],
+            &["swarm"],
+            &["umount", "/mnt/swarm"],
+            &["--store", "/store"],
+            &["-o", "store=/store"],
+            &["--help"],
+            &["-", "/mnt/swarm"],
+            &["", "/mnt/swarm"],
+        ] {
+            assert!(!expanded(typed), "{typed:?}");
         }
     }
 }

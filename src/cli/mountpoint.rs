@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use super::diagnosis::Diagnosis;
 use super::exit::UsageError;
-use super::folder_identity::FolderIdentity;
-use super::mountinfo::{Mount, MountTable};
+
+use super::mountinfo::{FolderIdentity, Mount, MountTable};
 use super::probe;
 use super::teardown::HeldMount;
 use super::terminal::{display_path, print_message, shell_quote};

@@ -1,13 +1,23 @@
 //! `swarmletfs note`: the notes of the supervisor of the workers, in `supervisor/` of the store.
+//!
+//! `worker_map.json` states the task and the state of each worker.
 
 mod list;
-mod read;
-mod worker_map;
-mod write;
 
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::cli::terminal::print_message;
+use crate::cli::tree_commands::{ReaderArgs, cat};
+use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error};
+use crate::trace::swarmlet::SUPERVISOR;
+use swarmletfs_record::write::NotePlace;
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -18,32 +28,196 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(super) enum NoteCommand {
     /// Write a note: a new one, or in place of an existing one
-    #[command(after_help = write::HELP)]
-    Write(write::WriteNoteArgs),
+    #[command(after_help = WRITE_HELP)]
+    Write(WriteNoteArgs),
     /// Add to the end of a note
-    #[command(after_help = write::HELP)]
-    Append(write::WriteNoteArgs),
+    #[command(after_help = WRITE_HELP)]
+    Append(WriteNoteArgs),
     /// List the notes
     #[command(after_help = list::HELP)]
     List(list::ListArgs),
     /// Print a note
-    #[command(after_help = read::HELP)]
-    Read(read::ReadArgs),
+    #[command(after_help = READ_HELP)]
+    Read(ReadArgs),
     /// Write worker_map.json, which has each worker's task and state
-    #[command(after_help = worker_map::HELP)]
-    WorkerMap(worker_map::WorkerMapArgs),
+    #[command(after_help = WORKER_MAP_HELP)]
+    WorkerMap(WorkerMapArgs),
 }
 
 pub(super) fn run(command: &NoteCommand) -> anyhow::Result<ExitCode> {
     match command {
         NoteCommand::Write(arguments) => {
-            write::run(arguments, swarmletfs_record::write::NotePlace::Whole)
+            run_write(arguments, swarmletfs_record::write::NotePlace::Whole)
         }
         NoteCommand::Append(arguments) => {
-            write::run(arguments, swarmletfs_record::write::NotePlace::End)
+            run_write(arguments, swarmletfs_record::write::NotePlace::End)
         }
         NoteCommand::List(arguments) => list::run(arguments),
-        NoteCommand::Read(arguments) => read::run(arguments),
-        NoteCommand::WorkerMap(arguments) => worker_map::run(arguments),
+        NoteCommand::Read(arguments) => run_read(arguments),
+        NoteCommand::WorkerMap(arguments) => run_worker_map(arguments),
     }
+}
+
+const WRITE_HELP: &str = "\
+PATH is a path in supervisor/, such as strategy.md or plans/week1.md; missing folders are made. A \
+TEXT gets a newline at its end if it has none; stdin is written as it is. Readers see the old note \
+or the new one, never a part.
+
+Examples:
+  swarmletfs note write strategy.md 'Three workers, one per module.'
+  swarmletfs note append log/decisions.md 'w2 was wrong: it tested the old build.'
+  swarmletfs note write synthesis.md < synthesis.md
+
+Exit code: 0 if the note was written, 1 if not, 2 for a usage error.";
+
+/// Maximum size of one write, in bytes. One byte more is read to detect a longer text.
+const SIZE_MAX: u64 = 64 << 20;
+
+/// Arguments of `note write` and `note append`.
+#[derive(Debug, Args)]
+pub(crate) struct WriteNoteArgs {
+    /// The note, as a path in supervisor/
+    #[arg(value_name = "PATH")]
+    path: OsString,
+
+    /// The text; - for stdin
+    #[arg(value_name = "TEXT", default_value = STDIN)]
+    text: OsString,
+
+    /// Print the path and the number of bytes as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Writes the text.
+///
+/// # Errors
+///
+/// The path cannot be used, the text cannot be read or is too long, or the store cannot be written.
+fn run_write(arguments: &WriteNoteArgs, place: NotePlace) -> anyhow::Result<ExitCode> {
+    let content = if arguments.text == STDIN { read_stdin()? } else { line(&arguments.text) };
+    let path = arguments.write.with_store(|store| {
+        store.write_note(arguments.path.as_bytes(), &content, place).map_err(into_cli_error)
+    })?;
+    let shown = format!("{SUPERVISOR}/{}", path.display());
+    let value = json!({"path": shown, "written": content.len()});
+    Ok(write_args::print(arguments.json, &shown, &value))
+}
+
+fn line(text: &OsString) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    if !bytes.ends_with(b"\n") && !bytes.is_empty() {
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+fn read_stdin() -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().take(SIZE_MAX + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
+    if bytes.len() as u64 > SIZE_MAX {
+        bail!("cannot write the note: stdin has more than 64 MiB; try several notes");
+    }
+    Ok(bytes)
+}
+
+const READ_HELP: &str = "\
+Prints supervisor/PATH of the tree, byte for byte.
+
+Example:
+  swarmletfs note read strategy.md
+
+Exit code: 0 if the note was printed, 1 if not, 2 for a usage error.";
+
+/// Arguments of `note read`.
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    /// The note, as a path in supervisor/
+    #[arg(value_name = "PATH")]
+    path: OsString,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+}
+
+fn run_read(arguments: &ReadArgs) -> anyhow::Result<ExitCode> {
+    cat::print(&arguments.reader, &[[b"supervisor/", arguments.path.as_bytes()].concat()])
+}
+
+const WORKER_MAP_HELP: &str = "\
+Writes supervisor/worker_map.json from the tree's index.json: for each worker its id, task, type, \
+status, outcome, parent, run and owner, as far as they are known. An existing one is replaced.
+
+Examples:
+  swarmletfs note worker-map
+  swarmletfs note read worker_map.json
+
+Exit code: 0 if it was written, 1 if not, 2 for a usage error.";
+
+const MAP_FILE: &str = "worker_map.json";
+/// The fields of a worker in the tree's index.json that are taken over.
+const MAP_FIELDS: [&str; 10] = [
+    "id",
+    "task",
+    "task_type",
+    "status",
+    "outcome",
+    "cause",
+    "parent_id",
+    "run_id",
+    "owner_id",
+    "path",
+];
+
+/// Arguments of `note worker-map`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerMapArgs {
+    /// Print the path and the number of workers as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+fn run_worker_map(arguments: &WorkerMapArgs) -> anyhow::Result<ExitCode> {
+    let count = arguments.write.with_store(|store| {
+        let index = cat::read(store.root().path(), b"index.json")?;
+        let index: Value = serde_json::from_slice(&index).context("cannot read index.json")?;
+        let (map, count) = worker_map(&index);
+        let mut text = serde_json::to_vec_pretty(&map)?;
+        text.push(b'\n');
+        store.write_note(MAP_FILE.as_bytes(), &text, NotePlace::Whole).map_err(into_cli_error)?;
+        if index.get("complete") == Some(&Value::Bool(false)) && !arguments.write.quiet {
+            print_message("not all workers could be read in time; worker_map.json says so");
+        }
+        Ok(count)
+    })?;
+    let path = format!("supervisor/{MAP_FILE}");
+    Ok(write_args::print(arguments.json, &path, &json!({"path": path, "workers": count})))
+}
+
+/// Returns the map of the workers in an index, and their number.
+fn worker_map(index: &Value) -> (Value, usize) {
+    let rows = index.get("workers").and_then(Value::as_array).map(Vec::as_slice);
+    let workers: Vec<Value> = rows
+        .into_iter()
+        .flatten()
+        .map(|row| {
+            let known = MAP_FIELDS.iter().filter_map(|field| {
+                row.get(*field).map(|value| ((*field).to_owned(), value.clone()))
+            });
+            Value::Object(known.collect::<Map<_, _>>())
+        })
+        .collect();
+    let count = workers.len();
+    let map = json!({
+        "complete": index.get("complete"),
+        "last_updated": index.get("last_updated"),
+        "workers": workers,
+    });
+    (map, count)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::quiet::QuietArg;
+use super::terminal::QuietArg;
 use crate::text::count;
 
 const DELAY: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::Args;
 
 use super::progress::ProgressLine;
-use super::quiet::QuietArg;
+
 use super::store_selection::StoreSelection;
-use super::terminal::print_message;
+use super::terminal::{QuietArg, print_message};
 use super::{duration, exit};
 use crate::analysis::settings::{Control, Settings};
 use crate::catalog::{Freshness, Source};

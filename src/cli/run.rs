@@ -1,31 +1,23 @@
 //! `swarmletfs run`: runs a command as a worker, in its own view of a workspace.
 //!
 //! - `place`: the workspace, and the paths of the options
-//! - `isolation`: the engine and the walls, and the command that is run behind them
-//! - `trial`: tries out the sandbox of the copy engine
-//! - `remembered`: a trial of the sandbox that succeeded
-//! - `preset`: the needs of known programs
-//! - `environment`: the variables that the command receives
-//! - `session`: a worker from its start to its end
-//! - `change_watch`: the changes while the command runs
-//! - `standard_input`: the input of the command
+//! - `isolation`: the engine and the walls, a remembered trial of them, and the command that is run
+//!   behind them
+//! - `environment`: the variables that the command receives, and the needs of known programs
+//! - `session`: a worker from its start to its end, and the changes while its command runs
 //! - `report`: reports to a person or to the process of `--each`
 //! - `recover`: ends a worker whose runner is gone
 //! - `each`: a worker for each line of a file
 //! - `tools`: a worker whose command is a server of its tools
 //! - `user`: `--as`
 
-mod change_watch;
 mod each;
 mod environment;
 mod isolation;
 mod place;
-mod preset;
 mod recover;
-mod remembered;
 mod report;
 mod session;
-mod standard_input;
 #[cfg(feature = "mcp")]
 mod tools;
 mod user;
@@ -41,11 +33,11 @@ use clap::{Args, ValueEnum};
 
 use super::exit;
 use super::record::parse_timeout;
-use super::worker_args::WorkerArgs;
-use super::write_args::{WriteArgs, parse_size};
+
+use super::write_args::{WorkerArgs, WriteArgs, parse_size};
 
 pub(super) use environment::EnvOption;
-use preset::Preset;
+use environment::Preset;
 use report::Reporter;
 #[cfg(feature = "mcp")]
 pub(super) use tools::{ToolsRun, serve_tools};

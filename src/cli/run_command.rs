@@ -2,10 +2,10 @@
 //!
 //! One thread waits for everything in one epoll loop (`session`). The modules beneath:
 //!
-//! - `source`: pipes and terminals that the command writes to, and why their order is exact
-//! - `standard_stream`: our stdout and stderr
+//! - `streams`: pipes and terminals that the command writes to, and why their order is exact; our
+//!   stdout and stderr
 //! - `recording`: the recorded part of the output
-//! - `signals`, `spawn`: the command starts as if we were not there, and gets our signals
+//! - `spawn`: the command starts as if we were not there, and gets our signals
 //! - `descendants`: the processes that the command started
 //! - `pty`: a terminal for the command
 //! - `keeper`: a process for a command of a worker's tools
@@ -19,10 +19,8 @@ mod keeper;
 mod pty;
 mod recording;
 mod session;
-mod signals;
-mod source;
 mod spawn;
-mod standard_stream;
+mod streams;
 
 #[cfg(feature = "mcp")]
 pub(super) use keeper::keep_command;

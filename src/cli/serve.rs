@@ -1,4 +1,5 @@
-//! Serves until the mount ends, by an unmount or by a signal to this process.
+//! Serves until the mount ends, by an unmount or by a signal to this process, in the foreground or
+//! in the background.
 //!
 //! SIGTERM and SIGINT unmount. SIGHUP unmounts in the foreground, where the terminal is gone; in
 //! the background it is ignored. A mount in use is detached, and its users get a moment to finish.
@@ -7,24 +8,37 @@
 //! roots were opened once, and the serving threads may read nothing else. So the new store is
 //! opened, read and mounted in place of the old one, which stays available to processes that have
 //! it open.
+//!
+//! Two processes serve in the background, without a fork. The parent runs this program again,
+//! writes the mount options to its stdin, and waits for a report. The child mounts, leaves the
+//! terminal's session, and reports over its stdout: a mark byte, then a text. The parent returns
+//! once the mount answers. If the parent has exited before the report, the child unmounts again.
+//!
+//! The limit of open files is raised, and the allocator gets few arenas.
 
-use std::io;
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use self as session;
 use super::live_mount::{LiveMount, MountPlace};
+use super::mount_options::MountOptions;
 use super::mountinfo::MountTable;
-use super::mountpoint::is_dead;
+use super::mountpoint::{self, is_dead};
 use super::plan::Plan;
-use super::teardown::{HeldMount, UnmountMode, unmount, unmount_or_detach};
-use super::terminal::{display_path, print_message};
-use super::{limits, probe};
+use super::probe;
+use super::teardown::{self, HeldMount, UnmountMode, unmount, unmount_or_detach};
+use super::terminal::{display_path, escape_controls, print_message};
 
 /// Time for a session to end after its mount is detached.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,7 +47,7 @@ const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
 /// mount ends. Unmounts if `ready` fails.
 pub(super) fn serve(plan: Plan, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
-    limits::raise_open_files();
+    raise_open_files();
     let content = plan.read()?;
     let description = content.description.clone();
     let signals = catch_signals()?;
@@ -133,4 +147,178 @@ fn unmount_device(device: &str) -> io::Result<()> {
         }
         unmount_or_detach(&mount.point)
     })
+}
+
+/// Mark of a report that the mount is up; the text describes it.
+pub(super) const READY: u8 = b'+';
+
+/// Mark of a report that mounting failed; the text gives the reason.
+pub(super) const FAILED: u8 = b'-';
+
+/// Mounts in a child process and returns a description of the mount once it answers.
+///
+/// # Errors
+///
+/// Fails if the child cannot be started or cannot mount. No mount is left behind.
+pub(super) fn start_in_background(plan: &Plan) -> anyhow::Result<String> {
+    let options =
+        postcard::to_stdvec(&plan.options).context("cannot encode the options of the mount")?;
+    let mut child =
+        Command::new(std::env::current_exe().context("cannot find the path of this program")?)
+            .args(["mount", "--__serve", "--"])
+            .arg(&plan.mountpoint)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the background process")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A child that cannot read them reports why, or ends without a report.
+        let _ = stdin.write_all(&options);
+    }
+    let mut report = Vec::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout
+            .read_to_end(&mut report)
+            .context("cannot read the report of the background process")?;
+    }
+    match report.split_first() {
+        Some((&READY, text)) => {
+            check_readable(&plan.mountpoint)
+                .inspect_err(|_| end_child(&mut child, &plan.mountpoint))?;
+            Ok(String::from_utf8_lossy(text).into_owned())
+        }
+        Some((&FAILED, text)) => bail!("{}", escape_controls(&String::from_utf8_lossy(text))),
+        _ => {
+            let status = child.wait()?;
+            let cleanup_error =
+                mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
+            bail!(
+                "the background process ended without a report ({status}){}",
+                cleanup_error.unwrap_or_default()
+            )
+        }
+    }
+}
+
+/// Checks that a new mount can be read.
+///
+/// # Errors
+///
+/// Fails if README.md of the mount cannot be read in time.
+pub(super) fn check_readable(mountpoint: &Path) -> anyhow::Result<()> {
+    probe::check_readable(&mountpoint.join("README.md")).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::TimedOut => {
+                format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs())
+            }
+            _ => format!("cannot be read ({error})"),
+        };
+        anyhow::anyhow!(
+            "{} was mounted, but its README.md {why}, so it was unmounted again; \
+             `SWARMLETFS_LOG=debug swarmletfs mount --foreground` shows what happens",
+            display_path(mountpoint),
+        )
+    })
+}
+
+fn end_child(child: &mut Child, mountpoint: &Path) {
+    if let Err(error) = teardown::unmount(mountpoint, teardown::UnmountMode::Detached) {
+        print_message(&format!("cannot unmount {}: {error}", display_path(mountpoint)));
+    }
+    let _ = child.kill();
+}
+
+/// Runs the child: mounts, reports, and serves.
+pub(super) fn serve_in_background(mountpoint: PathBuf) -> anyhow::Result<()> {
+    mount_and_serve(mountpoint).inspect_err(|error| {
+        // After readiness, stdout and stderr are /dev/null.
+        let _ = report(FAILED, format!("{error:#}").as_bytes());
+        let _ = leave_terminal();
+    })
+}
+
+fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
+    let plan = Plan::new(mountpoint, read_options()?)?;
+    plan.start_log()?;
+    session::serve(plan, |text| {
+        // Not before it is mounted: an automount of systemd lets only its own process group through
+        // until then. This fails only for a process group leader, which has already left its
+        // terminal's session.
+        let _ = rustix::process::setsid();
+        report(READY, text.as_bytes())?;
+        leave_terminal()
+    })
+}
+
+fn read_options() -> anyhow::Result<MountOptions> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).context("cannot read the options of the mount")?;
+    postcard::from_bytes(&bytes).context("cannot decode the options of the mount")
+}
+
+pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
+    let mut bytes = vec![mark];
+    bytes.extend_from_slice(text);
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&bytes)?;
+    stdout.flush()
+}
+
+/// Releases the parent's terminal, pipes and current directory.
+fn leave_terminal() -> io::Result<()> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/")
+}
+
+const ARENA_COUNT: &str = "MALLOC_ARENA_MAX";
+/// Size in bytes from which an allocation gets its own mapping, which is returned to the system
+/// when freed. Slightly above 1 MiB, so that the 1 MiB segments of the index, which are built
+/// repeatedly, stay below it.
+const MMAP_THRESHOLD: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "1114112");
+/// Free bytes kept at the end of a heap. With glibc's default, they would be returned and requested
+/// again with each render.
+const TRIM_THRESHOLD: (&str, &str) = ("MALLOC_TRIM_THRESHOLD_", "4194304");
+/// Address space limit in bytes below which only one arena is used. A second arena reserves 64 MiB,
+/// which the buffers of the serving threads then lack.
+const SMALL_ADDRESS_SPACE: u64 = 1 << 30;
+
+/// Raises the limit on open files to its maximum: each worker file open through the mount needs one
+/// descriptor.
+pub(super) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        warn!("no more than {:?} files can be open at once: {error}", limit.current);
+    }
+}
+
+/// Restarts this program with few malloc arenas and a fixed mmap threshold.
+///
+/// glibc gives each thread its own arena, and each arena keeps its peak memory. Together they hold
+/// up to half as much again as is in use, and reserve 64 MiB of address space each, more than a
+/// common limit allows.
+///
+/// By default, freeing a large mapping also raises the threshold, so later large allocations go to
+/// the heaps and fragment them: a fifth of the memory for 100,000 workers. Both settings can only
+/// be given to a new process.
+pub(super) fn reexec_with_few_arenas() {
+    if std::env::var_os(ARENA_COUNT).is_some() {
+        return;
+    }
+    if let Ok(program) = std::env::current_exe() {
+        let mut arguments = std::env::args_os();
+        let mut command = Command::new(program);
+        let short =
+            getrlimit(Resource::As).current.is_some_and(|limit| limit < SMALL_ADDRESS_SPACE);
+        let heaps = (ARENA_COUNT, if short { "1" } else { "2" });
+        // Variables that the user set are kept.
+        let unset = [heaps, MMAP_THRESHOLD, TRIM_THRESHOLD]
+            .into_iter()
+            .filter(|(name, _)| std::env::var_os(name).is_none());
+        command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs(unset);
+        // `exec` returns only on failure; the program then continues with the defaults.
+        let _ = command.exec();
+    }
 }

@@ -1,4 +1,5 @@
-//! Messages on stderr, and text that is safe to print.
+//! Messages on stderr, the option that silences those of commands that read, and text that is safe
+//! to print.
 //!
 //! Names may hold any bytes, so control characters are escaped. Paths in commands are quoted for
 //! the shell, so that they can be copied.
@@ -6,6 +7,8 @@
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use clap::Args;
 
 use crate::name::printable;
 
@@ -41,6 +44,32 @@ fn ansi_c(byte: u8) -> String {
         b'\'' | b'\\' => format!("\\{}", char::from(byte)),
         b' '..=b'~' => char::from(byte).to_string(),
         _ => format!("\\x{byte:02x}"),
+    }
+}
+
+/// Silences messages that only inform. Errors, warnings and answers are printed in any case.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(super) struct QuietArg {
+    /// Print no messages that only inform, as the one that names the store
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl QuietArg {
+    /// Returns the argument of a command that decides by another option.
+    pub(super) fn new(quiet: bool) -> QuietArg {
+        QuietArg { quiet }
+    }
+
+    pub(super) fn is_set(self) -> bool {
+        self.quiet
+    }
+
+    /// Prints a message on stderr that only informs, unless the user wants none.
+    pub(super) fn inform(self, text: &str) {
+        if !self.quiet {
+            print_message(text);
+        }
     }
 }
 

@@ -1,9 +1,11 @@
-//! `swarmletfs wait`: sleeps until an event has occurred in a view, and prints it.
+//! `swarmletfs wait`: sleeps until an event has occurred in a view, and prints it; and `swarmletfs
+//! since`: prints the changes since a cursor, as `since/CURSOR` in a mounted tree.
 //!
-//! It polls once a second, or less often so that polling takes at most a twentieth of the time.
+//! `wait` polls once a second, or less often so that polling takes at most a twentieth of the time.
 //! Files of finished workers are polled more rarely. A full snapshot is taken only after a change
 //! was detected. A signal ends the process as usual.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,10 +13,11 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
+use super::read_session::{ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::view_args::ViewArgs;
-use super::{duration, exit, since};
+use super::{duration, exit};
 use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
 use crate::query::since::{ViewSnapshot, state_hash};
@@ -124,10 +127,10 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     };
     let begin = |line: &str| arguments.view.quiet.inform(line);
     match wait(&selection, request, begin, sleep)? {
-        WaitEnd::Occurred(report) => Ok(since::print(&report)),
+        WaitEnd::Occurred(report) => Ok(print_changes(&report)),
         WaitEnd::TimedOut(report) => {
             print_message("the time is over, and the event has not occurred");
-            let printed = since::print(report.as_bytes());
+            let printed = print_changes(report.as_bytes());
             Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed })
         }
         WaitEnd::Stopped => Ok(exit::failure()),
@@ -230,4 +233,51 @@ fn report(
     let head = if until == WaitCondition::Any { String::new() } else { status_line(snapshot) };
     let answer = renderer.since(snapshot, cursor).context("cannot read the store")?;
     Ok([head.as_bytes(), &answer].concat())
+}
+
+pub(super) const SINCE_HELP: &str = "\
+Prints one line per worker, oldest change first: new, changed or finished (now or earlier), its \
+status and name, the time of its last write, and its new or changed files. The last line is the \
+next cursor: CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
+
+The answer has at most 16000 bytes. Omitted changes are counted, and the next cursor covers \
+them. A change may be reported twice, but is never lost. No mount is needed; in a mounted tree, \
+since/CURSOR has the same content.
+
+Examples:
+  swarmletfs since 0                               everything so far
+  CURSOR=$(swarmletfs since now)
+  swarmletfs since $CURSOR                         changes from then on
+
+Exit code: 0 if everything was read, 1 if a store cannot be read, 2 for a usage error, 3 if \
+--max-time ended before all sessions were searched for workers, as the first line then says.";
+
+/// Arguments of `since`.
+#[derive(Debug, Args)]
+pub(super) struct SinceArgs {
+    /// The last line of an earlier answer; `now` for a cursor only, `0` for everything
+    #[arg(value_parser = Cursor::parse)]
+    cursor: Cursor,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
+}
+
+pub(super) fn run_since(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
+    let mut session = ReadSession::start(&arguments.time);
+    let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
+    let renderer = Renderer::new(view, session.settings(None));
+    let answer = renderer
+        .since(&ViewSnapshot::take(renderer.view()), arguments.cursor)
+        .context("cannot read the store")?;
+    drop(session.take_progress());
+    Ok(session.exit_code(print_changes(&answer)))
+}
+
+fn print_changes(answer: &[u8]) -> ExitCode {
+    let mut out = io::stdout().lock();
+    exit::from_write(out.write_all(answer).and_then(|()| out.flush()))
 }

@@ -1,4 +1,5 @@
-//! Options of the commands that write, and the store that they open.
+//! Options of the commands that write, the store that they open, and options that describe a new
+//! worker.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,12 +14,13 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use rustix::process::Signal;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::discover;
 use super::exit::{self, UsageError};
 use super::terminal::{display_path, print_message};
 use crate::trace::KnownFormat;
-use swarmletfs_record::write::{Durability, Error, Store, StoreOptions, Worker};
+use swarmletfs_record::write::{Durability, Error, NewWorker, Store, StoreOptions, Worker};
 
 /// Environment variable with the id of the worker that a command belongs to.
 pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";
@@ -36,7 +38,7 @@ pub(super) struct WriteArgs {
     /// Do not wait until changes are on disk: faster, but the last ones are lost if the machine
     /// stops
     #[arg(long)]
-    pub(super) no_sync: bool,
+    no_sync: bool,
 
     /// Maximum size of the log of changes; the oldest files are removed: bytes, optionally with k,
     /// M or G [default: 256M]
@@ -223,4 +225,68 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     };
     let size = digits.parse::<u64>().ok().and_then(|size| size.checked_mul(factor));
     size.filter(|size| *size > 0).ok_or_else(|| "expected bytes, optionally with k, M or G".into())
+}
+
+/// Facts about a worker that are known at its start, besides its task.
+#[derive(Debug, Clone, Args)]
+pub(super) struct WorkerArgs {
+    /// The id; taken ids are refused [default: made from the time and the task]
+    #[arg(long, value_name = "ID")]
+    pub(super) id: Option<String>,
+
+    /// The run that the worker belongs to
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+
+    /// The worker's job in its run
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+
+    /// The owner, for views of one owner
+    #[arg(long, value_name = "ID")]
+    owner: Option<String>,
+
+    /// The worker that starts this one
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+
+    /// The kind of task
+    #[arg(long = "type", value_name = "WORD")]
+    task_type: Option<String>,
+
+    /// The language model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// A tag; can be given several times
+    #[arg(long = "tag", value_name = "WORD")]
+    tags: Vec<String>,
+}
+
+impl WorkerArgs {
+    /// Returns true if a worker with this metadata has the owner and the run of these options.
+    pub(super) fn describes(&self, metadata: &Map<String, Value>) -> bool {
+        let is_given = |key: &str, given: &Option<String>| match given {
+            Some(given) => metadata.get(key).and_then(Value::as_str) == Some(given),
+            None => true,
+        };
+        is_given("owner_id", &self.owner) && is_given("run_id", &self.run)
+    }
+
+    /// Returns a new worker for `task` with the values of these options.
+    pub(super) fn describe(&self, task: impl Into<String>) -> NewWorker {
+        type Setter = fn(NewWorker, String) -> NewWorker;
+        let given: [(&Option<String>, Setter); 7] = [
+            (&self.id, NewWorker::id),
+            (&self.run, NewWorker::run),
+            (&self.job, NewWorker::job),
+            (&self.owner, NewWorker::owner),
+            (&self.parent, NewWorker::parent),
+            (&self.task_type, NewWorker::task_type),
+            (&self.model, NewWorker::model),
+        ];
+        let given = given.into_iter().filter_map(|(value, set)| Some((value.clone()?, set)));
+        let new = given.fold(NewWorker::new(task), |new, (value, set)| set(new, value));
+        self.tags.iter().fold(new, NewWorker::tag)
+    }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::audit::{AuditSkips, read_folder};
 use crate::catalog::Freshness;
-use crate::cli::reads;
+use crate::cli::plan;
 use crate::cli::store_selection::StoreSelection;
 use crate::cli::terminal::{display_path, escape_controls};
 use crate::cli::tree_commands::format::human_size;
@@ -37,7 +37,7 @@ pub(super) fn for_each(
     filter: &ReadFilter<'_>,
     each: impl FnMut(ReadEntry) -> bool,
 ) -> anyhow::Result<AuditSkips> {
-    let folder = reads::folder(&[store.to_path_buf()])?;
+    let folder = plan::reads_folder(&[store.to_path_buf()])?;
     let shown = display_path(&folder);
     if !folder.exists() {
         return Ok(AuditSkips::default());

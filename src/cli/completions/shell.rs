@@ -14,7 +14,7 @@ use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
 use super::values::{self, LineOptions};
-use crate::cli::short_form;
+use crate::cli::mount_helper;
 use crate::name::is_unprintable;
 
 const BASH_SCRIPT: &str = include_str!("swarmletfs.bash");
@@ -121,7 +121,7 @@ impl EnvCompleter for Shell {
         answer: &mut dyn Write,
     ) -> io::Result<()> {
         let Some(mut line) = self.line(arguments) else { return Ok(()) };
-        line.words = short_form::expand(line.words, command);
+        line.words = mount_helper::expand_short_form(line.words, command);
         let index = line.words.len().saturating_sub(1);
         let before = line.words.iter().take(index).cloned().collect();
         let options = Arc::new(LineOptions::parse(command.clone(), before));

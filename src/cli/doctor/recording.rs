@@ -1,4 +1,5 @@
-//! Searches a store for the leftovers of a crashed recorder, and repairs them on request.
+//! Searches a store for the leftovers of a crashed recorder, repairs them on request, and finds
+//! workers of `run` whose runner was killed, so that nobody ended them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::finding::Finding;
-use super::lost_runners;
+use super::Finding;
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::terminal::shell_quote;
 use crate::deadline::Deadline;
+use crate::draft::{Draft, DraftState};
 use crate::model::EXAMPLES_MAX;
 use crate::name::Name;
 use crate::text::count;
-use swarmletfs_record::write::{Leftover, Leftovers, Store};
+use swarmletfs_record::write::{Leftover, Leftovers, Result, Store};
 
 const TOPIC: &str = "recording";
 const SEARCH_TIME: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ impl RecordingInspection {
         let searched = Store::open(path).and_then(|store| {
             let deadline = Deadline::new(&self.search_end);
             let leftovers = store.leftovers(deadline)?;
-            let lost_runners = lost_runners::find(&store, deadline)?;
+            let lost_runners = find_lost_runners(&store, deadline)?;
             let damaged = store.damaged_tombstones(deadline)?;
             Ok((store, leftovers, lost_runners, damaged))
         });
@@ -69,7 +70,7 @@ impl RecordingInspection {
         };
         let mut facts = RecordingFacts::new(&leftovers, &lost_runners);
         let mut findings: Vec<Finding> =
-            lost_runners::finding(&lost_runners, path).into_iter().collect();
+            lost_runner_finding(&lost_runners, path).into_iter().collect();
         findings.extend(damaged_tombstones(&damaged));
         if !self.repairs || leftovers.found.is_empty() {
             findings.push(facts.finding(&leftovers.found, path));
@@ -224,4 +225,40 @@ fn describe(leftover: &Leftover) -> String {
             format!("the call {} of worker {}", call.display(), worker.display())
         }
     }
+}
+
+const LOST_TOPIC: &str = "run";
+
+/// Returns the workers of `run` in a store that have no end and no runner.
+///
+/// # Errors
+///
+/// The drafts cannot be listed.
+fn find_lost_runners(store: &Store, deadline: Deadline<'_>) -> Result<Vec<Name>> {
+    let mut workers = Draft::list(store)?;
+    workers.sort();
+    // A draft that cannot be read is of another user, or of another version of this program.
+    workers.retain(|worker| deadline.has_time() && is_lost(store, worker).unwrap_or(false));
+    Ok(workers)
+}
+
+/// Returns true if the worker has a draft that is in use and has no runner.
+fn is_lost(store: &Store, worker: &Name) -> Result<bool> {
+    let Some(draft) = Draft::open(store, worker)? else { return Ok(false) };
+    Ok(draft.record().state == DraftState::Running && draft.try_lock()?.is_some())
+}
+
+fn lost_runner_finding(workers: &[Name], path: &Path) -> Option<Finding> {
+    let first = workers.first()?;
+    let mut names: Vec<String> = workers.iter().take(EXAMPLES_MAX).map(Name::display).collect();
+    if let more @ 1.. = workers.len().saturating_sub(EXAMPLES_MAX) {
+        names.push(format!("and {more} more"));
+    }
+    let workers = count(workers.len(), "worker");
+    let message = format!("{workers} whose runner ended early: {}", names.join(", "));
+    Some(Finding::note(LOST_TOPIC, "lost_runners", message).with_remedy(format!(
+        "`swarmletfs run --store {} --recover {}` records its changes, and that it failed",
+        shell_quote(path),
+        shell_quote(Path::new(first.as_os_str()))
+    )))
 }

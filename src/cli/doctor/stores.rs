@@ -1,7 +1,11 @@
-//! Inspects the stores: which ones were found, why, and whether they can be read.
+//! Inspects the stores: which ones were found, why, whether they can be read, and whether the
+//! kernel notifies of late changes in them.
 //!
 //! It runs in a subprocess, since a store's disk or server may hang. Facts about workers come from
 //! a [`View`]: with `--owner`, it contains nothing of other owners, not even counts.
+//!
+//! The places where programs leave their sessions are inspected, too, apart from the stores of the
+//! view: their contents, and whether they can be read.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,15 +15,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::change_detection;
-use super::finding::Finding;
-use super::places::{self, PlaceFacts};
+use super::Finding;
 use super::recording::{RecordingFacts, RecordingInspection};
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, is_own_mount};
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::mountinfo::MountTable;
+use crate::cli::session_places::{self, SessionPlace};
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
 use crate::cli::{discover, mountpoint, probe};
 use crate::error::Result;
@@ -123,7 +126,7 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
     };
     if arguments.stores.is_empty() && arguments.paths.is_empty() {
         let used: Vec<&str> = result.stores.iter().map(|store| store.path.as_str()).collect();
-        let (places, findings) = places::inspect(&used, arguments);
+        let (places, findings) = inspect_places(&used, arguments);
         result.places = places;
         result.findings.extend(findings);
     }
@@ -217,7 +220,7 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     let environment = discover::Environment {
         is_own_mount: &|path| probe::check_alive(path).is_ok() && is_own_mount(path),
         is_store: &|path| probe::check_alive(path).is_ok() && (environment.is_store)(path),
-        has_sessions: &places::has_sessions,
+        has_sessions: &has_sessions,
         ..environment
     };
     if arguments.stores.is_empty() {
@@ -347,7 +350,7 @@ impl Stores {
             workers.findings(&store.path, &described, store.worker_description, owner);
         // Generated directories are polled every second in any case.
         if !store.has_virtual_folders {
-            findings.push(change_detection::finding(store.max_watches, workers.total()));
+            findings.push(change_detection_finding(store.max_watches, workers.total()));
         }
         facts.format = Some(store.format.into());
         facts.workers = Some(workers.total());
@@ -375,5 +378,150 @@ fn run_finding(run: &str, shown: usize, all: &VisibleWorkers) -> Finding {
             note.with_remedy(format!("there are {more} runs, among them {}", runs.join(", ")))
         }
         _ => note.with_remedy(format!("the runs are {}", runs.join(", "))),
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PlaceFacts {
+    program: String,
+    path: String,
+    /// Name of the format of its sessions; null if they cannot be read yet.
+    format: Option<String>,
+    is_store: bool,
+    /// Number of workers; null if the place is one of the stores or cannot be read.
+    workers: Option<usize>,
+}
+
+/// Returns true if a place answers and holds sessions that can be read.
+fn has_sessions(place: &SessionPlace) -> bool {
+    answers(&place.path) && discover::has_sessions(place)
+}
+
+/// Inspects the places that exist. `stores` are the paths of the stores, as the report shows them.
+fn inspect_places(stores: &[&str], arguments: &DoctorArgs) -> (Vec<PlaceFacts>, Vec<Finding>) {
+    let (mut facts, mut findings) = (Vec::new(), Vec::new());
+    for place in session_places::all() {
+        // A directory that does not answer could not be used as a store either.
+        if !answers(&place.path) || !place.path.is_dir() {
+            continue;
+        }
+        let (found, more) = inspect_place(&place, stores, arguments);
+        let path = found.path.clone();
+        facts.push(found);
+        findings.extend(more.into_iter().map(|finding| finding.about(&path)));
+    }
+    (facts, findings)
+}
+
+fn answers(path: &Path) -> bool {
+    probe::check_alive(path).is_ok()
+}
+
+fn inspect_place(
+    place: &SessionPlace,
+    stores: &[&str],
+    arguments: &DoctorArgs,
+) -> (PlaceFacts, Vec<Finding>) {
+    let SessionPlace { program, format, path } = place;
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.clone());
+    let shown = display_path(&resolved);
+    let mut facts = PlaceFacts {
+        program: (*program).into(),
+        format: format.map(|format| format.name.into()),
+        is_store: stores.contains(&shown.as_str()),
+        workers: None,
+        path: shown,
+    };
+    let Some(format) = *format else {
+        let note = format!("{program}: found {}, not read yet", facts.path);
+        return (facts, vec![Finding::note("places", "unread_program", note)]);
+    };
+    // The findings about the stores cover this place.
+    if facts.is_store {
+        return (facts, Vec::new());
+    }
+    if !discover::has_sessions(place) {
+        let none = format!("{program}: no sessions in {}", facts.path);
+        return (facts, vec![Finding::ok("places", "no_sessions", none)]);
+    }
+    let filter = Filter { owner: arguments.owner.clone(), run: None };
+    let view = Source::open_as(&resolved, Some(format))
+        .ok()
+        .and_then(|source| View::new(vec![source], Freshness::default(), filter).ok());
+    let Some(view) = view else {
+        let note = format!("{program}: cannot read {}", facts.path);
+        return (facts, vec![Finding::note("places", "unreadable_sessions", note)]);
+    };
+    let workers = view.visible().members.len();
+    let message = format!(
+        "{program}: {} in {}, not shown beside the store",
+        count(workers, "worker"),
+        facts.path
+    );
+    let remedy = format!("`--store {}` shows them", shell_quote(&resolved));
+    facts.workers = Some(workers);
+    (facts, vec![Finding::ok("places", "sessions", message).with_remedy(remedy)])
+}
+
+/// Number of watched directories of a typical worker: its own and its `tool_calls`.
+const FOLDERS_PER_WORKER: u64 = 2;
+
+/// Returns the finding for a store of `workers` workers; `watchable` is the number of directories
+/// that can be watched.
+fn change_detection_finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
+    const LATE: &str = "late changes of finished workers";
+    let (message, remedy) = match watchable {
+        Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS_PER_WORKER) => {
+            let message = format!("{LATE} are reported by the kernel, for up to {folders} folders");
+            return Finding::ok("store", "changes", message);
+        }
+        Ok(Some(folders)) => (
+            format!(
+                "{LATE} are reported by the kernel for up to {folders} folders, \
+                 and polled for every 60 seconds in the others"
+            ),
+            "`sysctl fs.inotify.max_user_watches` is the limit; \
+             a mount uses a quarter of it, up to 32768",
+        ),
+        Ok(None) => (
+            format!(
+                "{LATE} are polled for every 60 seconds, \
+                 since other machines may write to the store's file system"
+            ),
+            "`swarmletfs mount --ttl SECONDS` polls more often",
+        ),
+        Err(error) => (
+            format!(
+                "{LATE} are polled for every 60 seconds, since nothing can be watched: {error}"
+            ),
+            "`sysctl fs.inotify.max_user_instances` \
+             limits the number of watching programs per user",
+        ),
+    };
+    Finding::note("store", "changes", message).with_remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::super::Level;
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn polling_notes_give_reason_and_remedy() {
+        assert_eq!(change_detection_finding(Ok(Some(200)), 99).level, Level::Ok);
+        for (watchable, why) in [
+            (Ok(Some(100)), "100 folders"),
+            (Ok(None), "other machines"),
+            (Err(Error::Io(Errno::MFILE)), "files"),
+        ] {
+            let found = change_detection_finding(watchable, 100);
+            assert!(
+                found.level == Level::Note && found.message.contains(why) && found.remedy.is_some(),
+                "{found:?}"
+            );
+        }
     }
 }

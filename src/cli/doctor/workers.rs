@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::finding::Finding;
+use super::Finding;
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};

@@ -1,29 +1,39 @@
 //! `run --each`: a worker for each line of a file, several at a time.
 //!
 //! Each worker is run by a process of its own, because a runner waits for all of its children and
-//! receives all signals.
+//! receives all signals. Stderr shows how the workers go on: a live line for each that runs on a
+//! terminal, and otherwise a line at each end.
 
-mod display;
-mod pool;
 mod table;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use memchr::memmem;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use parking_lot::Mutex;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
-use super::report::Reporter;
+use super::report::{Reporter, RunEvent};
 use super::{RunArgs, recover, session};
 use crate::cli::exit::{self, UsageError};
-use crate::cli::terminal::{display_path, print_message};
+use crate::cli::terminal::{display_path, escape_controls, print_message};
 use crate::cli::write_args;
-use display::Display;
 use table::Row;
 
 /// The part of a command that is replaced by the line.
@@ -51,7 +61,7 @@ pub(super) fn run(arguments: &RunArgs, tasks: &Path) -> anyhow::Result<ExitCode>
     };
     let display = Display::new(arguments.write.quiet);
     let mut rows: Vec<Row> = lines.iter().map(|line| Row::new(line)).collect();
-    pool::run(&mut rows, jobs, &display)?;
+    run_pool(&mut rows, jobs, &display)?;
     drop(display);
     recover_killed(arguments, &mut rows);
     let mut out = io::stdout().lock();
@@ -115,6 +125,246 @@ fn take_stdout() -> anyhow::Result<File> {
         io::Result::Ok(File::from(pipe))
     };
     take().context("cannot replace stdout")
+}
+
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Time from SIGTERM to SIGKILL after a signal to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+enum PoolEvent {
+    Worker(usize, RunEvent),
+    /// The process of a worker has ended, or could not be started.
+    Over(usize, io::Result<()>),
+    /// A thread finds nothing more to run.
+    Idle,
+    Signal,
+}
+
+#[derive(Default)]
+struct Processes {
+    /// True if no more are started.
+    is_stopping: bool,
+    running: BTreeMap<usize, OwnedFd>,
+}
+
+struct RunnerPool {
+    lines: Vec<OsString>,
+    next: AtomicUsize,
+    processes: Mutex<Processes>,
+}
+
+/// Runs the workers of all rows, at most `jobs` at a time, and fills in their ends. A signal to end
+/// this process ends them.
+///
+/// # Errors
+///
+/// Signals cannot be received, or the system refuses a thread.
+fn run_pool(rows: &mut [Row], jobs: usize, display: &Display) -> anyhow::Result<()> {
+    let pool = RunnerPool {
+        lines: rows.iter().map(|row| OsString::from(format!("--__line={}", row.task))).collect(),
+        next: AtomicUsize::new(0),
+        processes: Mutex::default(),
+    };
+    let threads = jobs.min(rows.len());
+    let (sender, events) = mpsc::channel();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot handle signals")?;
+    let signals_end = signals.handle();
+    thread::scope(|scope| {
+        let signal_sender = sender.clone();
+        let forward_signals = move || {
+            // Nobody receives it once all workers have ended.
+            signals.forever().for_each(|_| drop(signal_sender.send(PoolEvent::Signal)));
+        };
+        thread::Builder::new()
+            .spawn_scoped(scope, forward_signals)
+            .context("cannot start a thread")?;
+        // If the system refuses a thread, the threads that exist do all the work.
+        let started = (0..threads).map_while(|_| {
+            let (pool, sender) = (&pool, sender.clone());
+            thread::Builder::new().spawn_scoped(scope, move || pool.work(&sender)).ok()
+        });
+        let started = started.count();
+        pool.receive(rows, &events, started, display);
+        signals_end.close();
+        anyhow::ensure!(started > 0 || threads == 0, "cannot start a thread");
+        Ok(())
+    })
+}
+
+impl RunnerPool {
+    fn work(&self, sender: &Sender<PoolEvent>) {
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(line) = self.lines.get(index) else { break };
+            let over = match self.start(index, line) {
+                Ok(None) => break,
+                Ok(Some(child)) => self.follow(index, child, sender),
+                Err(error) => Err(error),
+            };
+            // The receiver waits until all threads are idle.
+            let _ = sender.send(PoolEvent::Over(index, over));
+        }
+        let _ = sender.send(PoolEvent::Idle);
+    }
+
+    /// Starts the process of a worker, unless no more are started.
+    fn start(&self, index: usize, line: &OsString) -> io::Result<Option<Child>> {
+        let mut arguments = std::env::args_os();
+        let mut command = Command::new(OWN_PROGRAM);
+        // The options of this process, and the line that makes it run one worker.
+        command.args(arguments.by_ref().skip(1).take(1)).arg(line).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut processes = self.processes.lock();
+        if processes.is_stopping {
+            return Ok(None);
+        }
+        let mut child = command.spawn()?;
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(fd) => processes.running.insert(index, fd),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(error.into());
+            }
+        };
+        Ok(Some(child))
+    }
+
+    fn follow(&self, index: usize, mut child: Child, sender: &Sender<PoolEvent>) -> io::Result<()> {
+        for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+            let Ok(event) = serde_json::from_str(&line?) else { continue };
+            let _ = sender.send(PoolEvent::Worker(index, event));
+        }
+        let waited = child.wait();
+        self.processes.lock().running.remove(&index);
+        waited.map(drop)
+    }
+
+    /// Receives events until all threads are idle.
+    fn receive(
+        &self,
+        rows: &mut [Row],
+        events: &Receiver<PoolEvent>,
+        threads: usize,
+        display: &Display,
+    ) {
+        let mut idle = 0;
+        let mut kill_at: Option<Instant> = None;
+        while idle < threads {
+            let wait = kill_at.map_or(WAIT_MAX, |at| at.saturating_duration_since(Instant::now()));
+            match events.recv_timeout(wait) {
+                Ok(PoolEvent::Worker(index, event)) => {
+                    if let Some(row) = rows.get_mut(index) {
+                        display.show(index, row, &event);
+                        row.update(event);
+                    }
+                }
+                Ok(PoolEvent::Over(index, over)) => {
+                    if let Some(row) = rows.get_mut(index) {
+                        row.has_run = true;
+                        if let Err(error) = over {
+                            row.error = format!("its runner could not be run: {error}");
+                        }
+                        display.end(index, row);
+                    }
+                }
+                Ok(PoolEvent::Idle) => idle += 1,
+                Ok(PoolEvent::Signal) if kill_at.is_none() => {
+                    self.stop(Signal::TERM);
+                    kill_at = Some(Instant::now() + GRACE);
+                }
+                Ok(PoolEvent::Signal) | Err(RecvTimeoutError::Timeout) => {
+                    if kill_at.is_some() {
+                        self.stop(Signal::KILL);
+                        kill_at = Some(Instant::now() + GRACE);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    }
+
+    /// Starts no more processes, and signals those that run.
+    fn stop(&self, signal: Signal) {
+        let mut processes = self.processes.lock();
+        processes.is_stopping = true;
+        for process in processes.running.values() {
+            // It may have ended.
+            let _ = pidfd_send_signal(process, signal);
+        }
+    }
+}
+
+const TICK: Duration = Duration::from_millis(200);
+
+const TEMPLATE: &str = "{spinner} {elapsed:>4} {prefix}  {wide_msg}";
+
+struct Display {
+    quiet: bool,
+    /// The live lines; `None` without a terminal.
+    live: Option<MultiProgress>,
+    state: Mutex<DisplayState>,
+}
+
+#[derive(Default)]
+struct DisplayState {
+    bars: BTreeMap<usize, ProgressBar>,
+    /// Notices that were printed. Each worker sends its own.
+    notices: BTreeSet<String>,
+}
+
+impl Display {
+    /// Returns a display on stderr. A quiet one shows errors only.
+    fn new(quiet: bool) -> Display {
+        let is_live = !quiet && std::io::stderr().is_terminal();
+        Display { quiet, live: is_live.then(MultiProgress::new), state: Mutex::default() }
+    }
+
+    fn show(&self, index: usize, row: &Row, event: &RunEvent) {
+        let mut state = self.state.lock();
+        match event {
+            RunEvent::Started { worker } => {
+                if let Some(live) = &self.live {
+                    let bar = live.add(ProgressBar::new_spinner());
+                    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+                        bar.set_style(style);
+                    }
+                    bar.set_prefix(escape_controls(worker));
+                    bar.set_message(escape_controls(&row.task));
+                    bar.enable_steady_tick(TICK);
+                    state.bars.insert(index, bar);
+                }
+            }
+            RunEvent::Notice(text) => {
+                if !self.quiet && state.notices.insert(text.clone()) {
+                    self.print(text);
+                }
+            }
+            // The end of the process shows both.
+            RunEvent::Failed(_) | RunEvent::Ended(_) => {}
+        }
+    }
+
+    fn end(&self, index: usize, row: &Row) {
+        if let Some(bar) = self.state.lock().bars.remove(&index) {
+            bar.finish_and_clear();
+        }
+        if !self.quiet || !row.is_completed() {
+            let changes = row.end.as_ref().map(|end| format!(", {}", end.describe_changes()));
+            let changes = changes.unwrap_or_default();
+            self.print(&format!("{}: {}{changes}", row.name(), row.outcome()));
+        }
+    }
+
+    fn print(&self, text: &str) {
+        match &self.live {
+            Some(live) => live.suspend(|| print_message(text)),
+            None => print_message(text),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,35 @@
-//! A worker from its start to its end.
+//! A worker from its start to its end. Changes are searched for while its command runs, in a thread
+//! of its own.
+//!
+//! A descriptor of a file or folder leads to the real file system, past the mounts of the sandbox:
+//! the command could open it anew for writing, or an entry beneath it. So a command reads
+//! those from a pipe.
 
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::fs::{FileType, fstat};
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Map, Value};
 
 use super::RunArgs;
-use super::change_watch::watch_during;
-use super::isolation::Isolation;
+use super::isolation::{self, Isolation};
 use super::place::StartPlace;
-use super::remembered;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
-use super::standard_input;
 use crate::approval::recover_workspace;
 use crate::cli::exit;
 use crate::cli::record::command_line;
 use crate::cli::run_command::{self, CommandSpec, Ended, Sink, StreamMode};
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
+use crate::deadline::Deadline;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::model::{CommandExit, Status};
 use swarmletfs_record::write::{
@@ -67,7 +78,7 @@ fn run_in(
     // Checked before the worker is made, so that a refusal leaves none.
     let isolation = Isolation::choose(arguments, place, store, reporter)?;
     if isolation.has_walls() {
-        standard_input::detach()?;
+        detach_input()?;
     }
     let mut record = DraftRecord::new(&place.workspace, isolation.engine);
     record.all_changes = arguments.all_changes;
@@ -198,7 +209,7 @@ fn run_worker(
     }
     if ended.exit_code == exit::NOT_RECORDED {
         // The sandbox may have failed.
-        remembered::forget(store);
+        isolation::forget_trial(store);
     }
     drop(prepared);
 
@@ -373,4 +384,82 @@ fn signal_name(number: i32) -> String {
         Ok(signal) => format!("signal {number} ({})", signal.as_str()),
         Err(_) => format!("signal {number}"),
     }
+}
+
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+
+/// Length of a pause, in times of the search before it, so that searches of a large workspace take
+/// a small share of the time.
+const PAUSE_FACTOR: u32 = 4;
+
+/// Calls `run` and returns its result. Meanwhile `search` looks for changes now and then.
+///
+/// # Errors
+///
+/// Fails if no thread can be started.
+fn watch_during<T>(search: &mut ChangeSearch, run: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let has_ended = AtomicBool::new(false);
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let has_ended = &has_ended;
+        let watcher = move || watch(search, &ended, has_ended);
+        // The signals of this process are for the thread that runs the command. A new thread
+        // begins with the mask of the one that starts it.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+        let mask = mask.context("cannot block signals")?;
+        let started = thread::Builder::new().spawn_scoped(scope, watcher);
+        mask.thread_set_mask().context("cannot unblock signals")?;
+        started.context("cannot start a thread")?;
+        let result = run();
+        has_ended.store(true, Ordering::Relaxed);
+        drop(end);
+        Ok(result)
+    })
+}
+
+fn watch(search: &mut ChangeSearch, ended: &Receiver<()>, has_ended: &AtomicBool) {
+    let has_time = || !has_ended.load(Ordering::Relaxed);
+    let mut pause = PAUSE_MIN;
+    while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let begun = Instant::now();
+        // The last search reports an error that persists.
+        if let Err(error) = search.update(Deadline::new(&has_time)) {
+            tracing::debug!("a search for changes failed: {error}");
+        }
+        pause = PAUSE_MIN.max(begun.elapsed() * PAUSE_FACTOR);
+    }
+}
+
+/// Puts a pipe in place of stdin if that is a file, and copies the file to it.
+///
+/// # Errors
+///
+/// Stdin is a folder, or no pipe or thread can be made.
+fn detach_input() -> anyhow::Result<()> {
+    let stdin = rustix::stdio::stdin();
+    // A closed stdin leads nowhere.
+    let Ok(stat) = fstat(stdin) else { return Ok(()) };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {
+            bail!(
+                "cannot give a command a folder as its stdin, which leads out of its view; \
+                 try `< /dev/null`"
+            )
+        }
+        FileType::RegularFile | FileType::BlockDevice => {}
+        _ => return Ok(()),
+    }
+    let mut file = File::from(stdin.try_clone_to_owned().context("cannot copy stdin")?);
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe for stdin")?;
+    rustix::stdio::dup2_stdin(&read).context("cannot replace stdin")?;
+    // The signals of this process are for the thread that runs the command.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let mask = mask.context("cannot block signals")?;
+    let started = thread::Builder::new().spawn(move || {
+        // The command may end before it has read everything.
+        let _ = io::copy(&mut file, &mut File::from(write));
+    });
+    mask.thread_set_mask().context("cannot unblock signals")?;
+    started.context("cannot start a thread")?;
+    Ok(())
 }

@@ -17,7 +17,7 @@ use rustix::termios::{
 };
 
 use super::StreamMode;
-use super::standard_stream::is_ready;
+use super::streams::is_ready;
 
 /// Size of a terminal if ours is none.
 const DEFAULT_SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };

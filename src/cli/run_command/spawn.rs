@@ -1,19 +1,25 @@
-//! Starts the command.
+//! Starts the command, and receives the signals of the event loop through a descriptor.
 //!
-//! The standard library would let the command inherit our signal mask, in which signals are
-//! blocked. Unblocking them while it starts could end us in between. `posix_spawn` sets the mask
-//! in the new process alone.
+//! They are blocked, so that they cannot end us before the command has ended. They stay blocked
+//! after that, so that the caller can complete the record.
+//!
+//! The standard library would let the command inherit our signal mask. Unblocking the signals while
+//! it starts could end us in between. `posix_spawn` sets the mask in the new process alone.
 
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use anyhow::Context;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::Mode;
 use rustix::fs::{Access, access};
 use rustix::process::Pid;
@@ -120,4 +126,70 @@ fn prepare(
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
     CString::new(text.to_os_string().into_vec()).map_err(io::Error::from)
+}
+
+const PASSED: [Signal; 6] = [
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGINT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReceivedSignal {
+    pub(super) signal: Signal,
+    /// True if the kernel sent it, for a key or a hangup of the terminal. The kernel sends these
+    /// to the whole foreground process group, so the command has received it, too.
+    pub(super) is_from_kernel: bool,
+}
+
+pub(super) struct SignalQueue {
+    fd: SignalFd,
+    /// The mask before, which the command gets.
+    original_mask: SigSet,
+}
+
+impl SignalQueue {
+    /// Blocks the signals that are passed on, SIGCHLD, and for a session of the command SIGWINCH
+    /// and SIGCONT.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no descriptor is left.
+    pub(super) fn new(has_session: bool) -> anyhow::Result<SignalQueue> {
+        let mut mask = SigSet::from_iter(PASSED);
+        mask.add(Signal::SIGCHLD);
+        if has_session {
+            mask.extend([Signal::SIGWINCH, Signal::SIGCONT]);
+        }
+        // While SIGCHLD is ignored, which a process can inherit, the exit status of a child is
+        // lost. A handler ends that. It never runs, because the signal is blocked.
+        signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false)))
+            .context("cannot handle SIGCHLD")?;
+        let original_mask = SigSet::thread_get_mask().context("cannot read the signal mask")?;
+        mask.thread_block().context("cannot block signals")?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let fd = SignalFd::with_flags(&mask, flags).context("cannot receive signals")?;
+        Ok(SignalQueue { fd, original_mask })
+    }
+
+    pub(super) fn original_mask(&self) -> &SigSet {
+        &self.original_mask
+    }
+
+    pub(super) fn next(&self) -> Option<ReceivedSignal> {
+        let info = self.fd.read_signal().ok()??;
+        let number = i32::try_from(info.ssi_signo).ok()?;
+        let signal = Signal::try_from(number).ok()?;
+        // SI_USER, SI_QUEUE and SI_TKILL, by which processes send signals, are at most 0.
+        Some(ReceivedSignal { signal, is_from_kernel: info.ssi_code > 0 })
+    }
+}
+
+impl AsFd for SignalQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
