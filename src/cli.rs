@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn mistyped_command_does_not_mount() {
-        let error = Cli::try_parse_from(short_form::expand(
+        let error = Cli::try_parse_from(mount_helper::expand_short_form(
             ["swarmletfs", "mout", "/mnt/swarm"].map(OsString::from).to_vec(),
             &Cli::command(),
         ))

@@ -10,21 +10,17 @@
 //! # Modules
 //!
 //! Which workers `gc` removes. `candidates` reads the facts about all workers, `plan` applies the
-//! rules to them without I/O, and `removal` looks at each chosen worker again while it is locked;
-//! `archive` copies it first. `write/removal.rs` removes it: the tombstone first, then a rename to
+//! rules to them without I/O, and `removal` looks at each chosen worker again while it is locked,
+//! and copies it first. `write/removal.rs` removes it: the tombstone first, then a rename to
 //! a temporary name, then the rest. The lock of `tombstones/` excludes other removals; its
 //! holder completes an interrupted one.
 
-mod archive;
 mod candidates;
 mod copy_sessions;
 mod plan;
 mod removal;
-mod rules;
 
-pub(crate) use archive::Archive;
-pub(crate) use candidates::Candidate;
+pub(crate) use candidates::{AgeLimit, Candidate, Rules, SizeLimit};
 pub(crate) use copy_sessions::{CopiedSessions, PathList, copy_sessions};
 pub(crate) use plan::Plan;
-pub(crate) use removal::Remover;
-pub(crate) use rules::{AgeLimit, Rules, SizeLimit};
+pub(crate) use removal::{Archive, Remover};

@@ -1,6 +1,8 @@
-//! The facts about workers on which a removal depends.
+//! The facts about workers on which a removal depends, and the rules that choose the workers to
+//! remove.
 
-use super::rules::Rules;
+use std::time::Duration;
+
 use crate::approval::Approval;
 use crate::deadline::Deadline;
 use crate::draft::{Draft, DraftState};
@@ -130,4 +132,28 @@ pub(super) fn draft_obstacle(store: &Store, id: &Name) -> Option<String> {
         Ok(true) => Some("its changes are applied half; `swarmletfs apply` completes them".into()),
         Err(error) => Some(error.to_string()),
     }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct AgeLimit {
+    pub(crate) text: String,
+    pub(crate) age: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct SizeLimit {
+    pub(crate) text: String,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    /// Removes workers that ended longer ago.
+    pub(crate) older_than: Option<AgeLimit>,
+    /// Removes the oldest workers until the size of the rest is within this limit.
+    pub(crate) max_size: Option<SizeLimit>,
+    /// Removes the oldest workers until at most so many are left.
+    pub(crate) max_workers: Option<u64>,
+    pub(crate) status: Option<Status>,
+    pub(crate) keep_failed: bool,
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
 
-use super::candidates::{Candidate, HAS_CHILDREN};
-use super::rules::Rules;
+use super::candidates::{Candidate, HAS_CHILDREN, Rules};
+
 use crate::name::Name;
 use crate::store::Time;
 
