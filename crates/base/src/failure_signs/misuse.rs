@@ -49,7 +49,8 @@ pub fn is_misuse(exit_code: Option<i64>, output: &str) -> bool {
 /// Returns the reason in the result of a call that never ran, in one line, or `None` if it was
 /// cancelled with other calls and not refused.
 pub fn denial_line(result: &str) -> Option<String> {
-    let is_cancelled = CANCELLATIONS.as_ref().is_some_and(|found| found.is_match(result.as_bytes()));
+    let is_cancelled =
+        CANCELLATIONS.as_ref().is_some_and(|found| found.is_match(result.as_bytes()));
     let line = one_line(result.trim().lines().next().unwrap_or_default(), DENIAL_MAX);
     (!is_cancelled).then_some(line)
 }
@@ -83,7 +84,10 @@ mod tests {
 
     #[test]
     fn cancelled_calls_were_not_refused() {
-        assert_eq!(denial_line("Permission to use Bash\nhas been denied."), Some("Permission to use Bash".into()));
+        assert_eq!(
+            denial_line("Permission to use Bash\nhas been denied."),
+            Some("Permission to use Bash".into())
+        );
         assert_eq!(denial_line("<tool_use_error>Cancelled: parallel tool call Bash errored"), None);
     }
 }

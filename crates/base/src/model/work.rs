@@ -61,9 +61,7 @@ impl WorkStep {
             (Test(_) | Check, Test(TestScope::Unit)) | (Test(_), Check) | (Lint, Format) => true,
             // Work with conflicts left in it passes no tests.
             (Test(_), Deliver(verb)) => MERGES.contains(&verb),
-            (Deliver(done), Deliver(verb)) => {
-                done == verb || FOLLOW_UPS.contains(&(verb, done))
-            }
+            (Deliver(done), Deliver(verb)) => done == verb || FOLLOW_UPS.contains(&(verb, done)),
             (done, failed) => done == failed,
         }
     }
@@ -246,8 +244,26 @@ const TOOL_WORDS: [(CallKind, &[&str]); 5] = [
     (
         CallKind::Look,
         &[
-            "read", "grep", "glob", "search", "list", "ls", "fetch", "find", "view", "get", "cat",
-            "open", "browse", "browser", "query", "lookup", "web", "screenshot", "output", "skill",
+            "read",
+            "grep",
+            "glob",
+            "search",
+            "list",
+            "ls",
+            "fetch",
+            "find",
+            "view",
+            "get",
+            "cat",
+            "open",
+            "browse",
+            "browser",
+            "query",
+            "lookup",
+            "web",
+            "screenshot",
+            "output",
+            "skill",
         ],
     ),
     (CallKind::Delegate, &["task", "agent", "agents", "subagent", "delegate", "spawn"]),
@@ -425,9 +441,7 @@ mod tests {
 
     #[test]
     fn tools_are_for_what_their_names_say() {
-        let kind = |tool: &str| {
-            ToolCall::new(1, tool, crate::name::RelPath::root()).kind()
-        };
+        let kind = |tool: &str| ToolCall::new(1, tool, crate::name::RelPath::root()).kind();
         assert_eq!(kind("WebFetch"), CallKind::Look);
         assert_eq!(kind("read_file"), CallKind::Look);
         assert_eq!(kind("TodoWrite"), CallKind::Edit);

@@ -16,8 +16,8 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::failure_signs::suspect_line;
 use swarmletfs_base::model::{
-    Flaw, LastStep, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
-    Trace, TraceTime, WaitReason, Worker,
+    Flaw, LastStep, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens,
+    ToolCall, Trace, TraceTime, WaitReason, Worker,
 };
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
 use swarmletfs_base::store::{File, read_range};
@@ -335,9 +335,9 @@ pub(super) fn read_record(
 
 fn last_step(conversation: &Conversation) -> LastStep {
     let last = conversation.calls.last();
-    let is_refused = last.and_then(CallEntry::verdict).is_some_and(|verdict| {
-        matches!(verdict.outcome, Outcome::Unknown | Outcome::NotRun)
-    });
+    let is_refused = last
+        .and_then(CallEntry::verdict)
+        .is_some_and(|verdict| matches!(verdict.outcome, Outcome::Unknown | Outcome::NotRun));
     match conversation.ending {
         Ending::CalledTool => LastStep::Call,
         Ending::AwaitingReply => LastStep::Result,

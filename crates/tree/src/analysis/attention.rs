@@ -227,7 +227,10 @@ fn waits(Record { worker, trace, .. }: &Record) -> Option<AttentionReason> {
         }
         (Status::Abandoned | Status::Unknown, LastStep::Refusal) => {
             let call = last_call?;
-            Some(high(&format!("its user refused a call of {} and said no more", call.tool)).about(call))
+            Some(
+                high(&format!("its user refused a call of {} and said no more", call.tool))
+                    .about(call),
+            )
         }
         (Status::Abandoned, LastStep::Call) => {
             let call = last_call?;
@@ -351,7 +354,8 @@ fn failed_children<'a>(
     by_id: &HashMap<String, usize>,
 ) -> Vec<(&'a WorkerRow, usize)> {
     let mut last_ok: HashMap<usize, Timestamp> = HashMap::new();
-    let parent_of = |row: &WorkerRow| row.worker().parent.as_deref().and_then(|id| by_id.get(id)).copied();
+    let parent_of =
+        |row: &WorkerRow| row.worker().parent.as_deref().and_then(|id| by_id.get(id)).copied();
     for row in rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)) {
         if let (Some(parent), Some(start)) = (parent_of(row), row.worker().started_at.timestamp()) {
             let last = last_ok.entry(parent).or_insert(start);
@@ -363,7 +367,8 @@ fn failed_children<'a>(
     with_parent
         .filter(|(row, parent)| {
             let digest = rows.get(*parent).and_then(|row| row.digest.as_ref());
-            let good = digest.and_then(|digest| digest.last_green).max(last_ok.get(parent).copied());
+            let good =
+                digest.and_then(|digest| digest.last_green).max(last_ok.get(parent).copied());
             !good.zip(row.worker().last_message).is_some_and(|(good, failed)| good >= failed)
         })
         .collect()

@@ -278,7 +278,9 @@ fn checks_that_never_ran(
         return Vec::new();
     }
     let mut indirect = ran
-        .filter(|call| matches!(call.kind(), CallKind::Command | CallKind::Check | CallKind::Delegate))
+        .filter(|call| {
+            matches!(call.kind(), CallKind::Command | CallKind::Check | CallKind::Delegate)
+        })
         .rev()
         .take(OUTPUTS_MAX);
     if indirect.any(|call| files.output(call).is_none_or(|output| shows_check(&output))) {

@@ -49,8 +49,14 @@ mod tests {
     fn a_question_at_the_end_is_found() {
         for (words, question) in [
             ("All green.\n\nReady to commit?", "Ready to commit?"),
-            ("Done. Want me to add it, or leave them visible?", "Want me to add it, or leave them visible?"),
-            ("Two ways:\n\n1. a\n2. b\n\n**Which one do you prefer?**", "**Which one do you prefer?**"),
+            (
+                "Done. Want me to add it, or leave them visible?",
+                "Want me to add it, or leave them visible?",
+            ),
+            (
+                "Two ways:\n\n1. a\n2. b\n\n**Which one do you prefer?**",
+                "**Which one do you prefer?**",
+            ),
             ("Which way? Or should I combine both?", "Or should I combine both?"),
             ("I have a plan. Please confirm.", "Please confirm."),
         ] {

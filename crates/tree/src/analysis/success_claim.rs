@@ -119,11 +119,18 @@ impl SuccessClaim {
         steps: &BTreeSet<WorkStep>,
     ) -> impl Iterator<Item = (&'static str, &'static str)> {
         use WorkStep::{Check, CiState, Lint, Test};
-        let is_general = steps.iter().any(|step| matches!(step, Check | CiState | Test(TestScope::All)));
+        let is_general =
+            steps.iter().any(|step| matches!(step, Check | CiState | Test(TestScope::All)));
         let is_tested = is_general || steps.iter().any(|step| matches!(step, Test(_)));
         let is_linted = is_general || steps.contains(&Lint);
-        let tests = ("claimed_tests_never_ran", "its final words say that tests passed, but no call ran any");
-        let lint = ("claimed_lint_never_ran", "its final words say that a linter passed, but no call ran one");
+        let tests = (
+            "claimed_tests_never_ran",
+            "its final words say that tests passed, but no call ran any",
+        );
+        let lint = (
+            "claimed_lint_never_ran",
+            "its final words say that a linter passed, but no call ran one",
+        );
         let tests = (self.tests_passed && !is_tested).then_some(tests);
         tests.into_iter().chain((self.lint_passed && !is_linted).then_some(lint))
     }

@@ -188,7 +188,12 @@ impl WorkerDigest {
             cause,
             checks,
             attention,
-            last_green: trace.calls.iter().filter(|call| call.is_green_check()).filter_map(|call| call.at).max(),
+            last_green: trace
+                .calls
+                .iter()
+                .filter(|call| call.is_green_check())
+                .filter_map(|call| call.at)
+                .max(),
             late: record.timed_out(),
             whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,
             is_self_contained: trace

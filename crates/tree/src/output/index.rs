@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use super::Body;
 use super::json::{
-    AttentionJson, CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile, ReasonJson, SwarmHead, SwarmTail,
-    TranscriptStats, WaitingJson, WorkerIndexJson,
+    AttentionJson, CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile,
+    ReasonJson, SwarmHead, SwarmTail, TranscriptStats, WaitingJson, WorkerIndexJson,
 };
 use super::marker::Marker;
 use crate::analysis::attention::{self, Attention};

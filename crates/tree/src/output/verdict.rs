@@ -68,7 +68,10 @@ impl VerdictFacts<'_> {
             "[swarmletfs] Record of agent {} ({}): {}. {}.",
             plain(&self.name, NAME_MAX),
             plain(self.worker.task_type.as_deref().unwrap_or("agent"), NAME_MAX),
-            plain(&summary::outcome(self.digest.outcome, self.worker, self.trace, &self.unresolved), OUTCOME_MAX),
+            plain(
+                &summary::outcome(self.digest.outcome, self.worker, self.trace, &self.unresolved),
+                OUTCOME_MAX
+            ),
             calls(self.trace, self.unresolved.failed.len())
         );
         let mut text = String::new();

@@ -196,9 +196,11 @@ pub fn swarm(reader: &SwarmReader<'_>, title: String, rows: &[WorkerRow], budget
         .collect();
     calls.sort_by_key(|shown| shown.call.outcome != Outcome::Failed);
     let mut listed: HashSet<(Name, RelPath)> = calls.iter().map(ShownCall::key).collect();
-    let more = reason_calls(rows, record, sections_max)
-        .into_iter()
-        .chain(failed_calls(rows, record, sections_max));
+    let more = reason_calls(rows, record, sections_max).into_iter().chain(failed_calls(
+        rows,
+        record,
+        sections_max,
+    ));
     let more: Vec<ShownCall<'_>> = more.filter(|shown| listed.insert(shown.key())).collect();
     calls.extend(more);
     calls.truncate(sections_max);

@@ -223,7 +223,8 @@ impl<'a> SwarmSummary<'a> {
         let rest = groups.iter().skip(max);
         let workers: usize = rest.clone().map(|group| group.members.len()).sum();
         if workers > 0 {
-            let (workers, causes) = (count(workers, "more worker"), count(rest.len(), "more cause"));
+            let (workers, causes) =
+                (count(workers, "more worker"), count(rest.len(), "more cause"));
             out.push_str(&format!("  and {workers} with {causes}, in evidence.txt\n"));
         }
     }

@@ -130,9 +130,8 @@ fn changed_lines(row: &WorkerRow) -> String {
     let Some(digest) = row.digest.as_ref().filter(|digest| digest.files_changed() > 0) else {
         return String::new();
     };
-    let sum = |lines: fn(&FileUse) -> u64| {
-        digest.files.iter().map(lines).fold(0, u64::saturating_add)
-    };
+    let sum =
+        |lines: fn(&FileUse) -> u64| digest.files.iter().map(lines).fold(0, u64::saturating_add);
     format!("+{} -{}", rounded(sum(|file| file.added)), rounded(sum(|file| file.removed)))
 }
 
