@@ -72,7 +72,7 @@ fn causes_are_grouped_only_if_equal_but_for_times() {
     assert!(report.lines[1].ends_with("): no error message found"), "{report:#?}");
     let summary = see(&store.tree(), "summary").unwrap().text().to_owned();
     assert!(
-        summary.contains("\n  and 31 more workers with 31 more causes, in evidence.txt\n"),
+        summary.contains(" more causes, in evidence.txt\n") && summary.len() <= 4_096,
         "{summary}"
     );
 }
@@ -182,7 +182,7 @@ fn lines_with_a_reason_come_before_lines_without() {
     assert_eq!(cause(&store), "The command \"make all\" exited with code 2.");
 }
 
-/// Promise: Below its table, a summary lists each worker once.
+/// Promise: A summary lists each worker once, by what matters most.
 #[test]
 fn summary_lists_each_worker_once() {
     let store = TestStore::new();
@@ -200,19 +200,17 @@ fn summary_lists_each_worker_once() {
     let tree = store.tree();
     for path in ["summary", "runs/r/summary"] {
         let summary = see(&tree, path).unwrap().text().to_owned();
-        let (table, lists) = summary.split_once("\n\n").unwrap();
+        let (lists, table) = summary.split_once("\n\nid ").unwrap();
         for id in ["claims-too-much", "still-at-work", "moving", "fails", "doubtful"] {
-            let row = table.lines().filter(|line| line.starts_with(&id[..id.len().min(8)])).count();
-            assert_eq!((row, lists.matches(id).count()), (1, 1), "{id}: {summary}");
+            let short = &id[..id.len().min(8)];
+            let row = table.lines().filter(|line| line.starts_with(short)).count();
+            assert_eq!((row, lists.matches(short).count()), (1, 1), "{id}: {summary}");
         }
         let has = |text: &str| assert!(summary.contains(text), "{text}: {summary}");
-        has(
-            "\nfailed (3), by cause:\n  2 workers (claims-too-much, still-at-work): error: gone (1 claim success, 1 not finished)\n",
-        );
-        has(
-            "\ndoubts, where the record contradicts a claim (1):\n  doubtful: claimed_file_missing: its final words name \
-             this file, which does not exist [outputs/report.md]\n",
-        );
-        has("\nnot finished, by last write (1):\n  moving: running, ");
+        has("\nat work (2):\n");
+        has("\nfailed or red at the end (2):\n");
+        has(": error: gone (claims success)\n");
+        has("\nsaid done, but (1):\n  doubtful");
+        has("    its final words name this file, which does not exist\n");
     }
 }

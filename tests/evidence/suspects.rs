@@ -11,7 +11,7 @@ const LOST: &str = "running 12 tests\n2 failed, 10 passed\n";
 fn session(name: &str) -> Transcript {
     let mut session = Transcript::new(name);
     session.user("do it").bash("t1", "cargo build", "fine\n");
-    session.call("t2", "Bash", json!({"command": "ls /nowhere"}));
+    session.call("t2", "Bash", json!({"command": "./deploy /nowhere"}));
     session.result("t2", json!({"content": "Exit code 2\nno such folder", "is_error": true}));
     session.bash("t3", "cargo test | tail", LOST).bash("t4", "echo ok", "ok\n").says("done");
     session

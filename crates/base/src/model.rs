@@ -268,9 +268,22 @@ impl Worker {
         self.cwd.as_deref()?.rsplit('/').find(|part| !part.is_empty())
     }
 
-    /// Returns its summary if it has one, and else its task.
+    /// Returns its summary if it has one, and else its task, from its heading on where a line before
+    /// that only introduces it: `Implement the following plan:`.
     pub fn title(&self) -> &str {
-        self.summary.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(&self.task)
+        if let Some(summary) = self.summary.as_deref().filter(|text| !text.trim().is_empty()) {
+            return summary;
+        }
+        let introduced = self.task.trim_start().split_once('\n');
+        let introduced = introduced.filter(|(first, _)| first.trim_end().ends_with(':'));
+        let heading = introduced.and_then(|(_, rest)| rest.trim_start().strip_prefix("# "));
+        heading.map_or(&self.task, |heading| {
+            let title = heading.trim_start();
+            let line = title.lines().next().unwrap_or_default();
+            // The kind of the document says nothing: `# Plan: Fix the walker`.
+            let kinds = ["Plan:", "Plan -", "Implementation Plan:", "Implementation plan:"];
+            kinds.iter().find_map(|kind| line.strip_prefix(kind)).unwrap_or(line).trim()
+        })
     }
 
     /// Marks the worker as abandoned unless it has finished, or waits for a person.

@@ -190,7 +190,7 @@ fn structured_results_count() {
         assert_eq!(call(&index, 2)["outcome"], "failed");
         assert_eq!(
             (&call(&index, 2)["exit_code"], &index["outcome"]),
-            (&json!(2), &json!("unknown"))
+            (&json!(2), &json!("failed"))
         );
         assert_eq!(call(&index, 3)["outcome"], "ok");
     }

@@ -227,7 +227,8 @@ fn step_of_word(word: &str, scope: TestScope) -> Option<WorkStep> {
 }
 
 fn test_scope(words: &[String]) -> TestScope {
-    let parts = words.iter().filter(|word| !word.contains(char::is_whitespace));
+    let parts = words.iter().skip_while(|word| is_setting(word));
+    let parts = parts.filter(|word| !word.contains(char::is_whitespace));
     let parts = parts.flat_map(|word| word.split(|c: char| !c.is_alphanumeric()));
     let scopes = parts.filter_map(|part| match part.to_lowercase().as_str() {
         "ci" | "all" => Some(TestScope::All),

@@ -86,8 +86,9 @@ fn exit_prefix(call: &ToolCall) -> String {
 
 /// Returns the latest failed call that matters: one that nothing made good, else any.
 fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
-    let open = trace.unresolved().into_calls().pop();
-    open.or_else(|| latest_failed_of_all(trace))
+    let unresolved = trace.unresolved();
+    let open = unresolved.failed.iter().copied().chain(unresolved.open());
+    open.max_by_key(|call| call.seq).or_else(|| latest_failed_of_all(trace))
 }
 
 fn latest_failed_of_all(trace: &Trace) -> Option<&ToolCall> {

@@ -152,6 +152,7 @@ pub(super) fn outcome(
             Some(command) if command.exit_code != 0 => {
                 format!("its command exited with {}", command.exit_code)
             }
+            _ if trace.failed_last_call().is_some() => "its last call failed".into(),
             _ => match unresolved.open().max_by_key(|call| call.seq) {
                 Some(call) if call.steps().iter().any(|step| step.is_check()) => {
                     format!("{} was red when it was last seen", call_file(call))

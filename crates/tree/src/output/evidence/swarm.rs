@@ -54,16 +54,14 @@ impl ShownCall<'_> {
         let name = &self.worker.member.name;
         let folder = name_collision::shown_name(name, name_collision::is_index);
         let section = call_section(&self.call, &format!("workers/{}/", folder.display()), priority);
-        let rank = match self.call.looks_failed() && !self.is_resolved {
-            true => 0,
-            false => 1,
-        };
+        let is_open = self.call.looks_failed() && !self.is_resolved && !self.call.is_miss();
+        let rank = usize::from(!is_open);
         OutputSection { rank, is_resolved: self.is_resolved, ..section }
     }
 }
 
-/// Returns at most `max` calls that failed or look like failures: first the unresolved ones, then
-/// the resolved ones, each newest first.
+/// Returns at most `max` calls that failed or look like failures, of workers that did not fail:
+/// first the unresolved ones, then the resolved ones, each newest first.
 ///
 /// Workers are read from the latest last write on, until `max` unresolved calls are found or `max`
 /// workers are read.
@@ -75,8 +73,10 @@ fn failed_calls<'a>(
     let last_write = |row: &WorkerRow| {
         row.fingerprint.as_ref().map(|fingerprint| fingerprint.last_write()).unwrap_or_default()
     };
-    let mut workers: Vec<&WorkerRow> =
-        rows.iter().filter(|row| row.failure_counts() != (0, 0)).collect();
+    let mut workers: Vec<&WorkerRow> = rows
+        .iter()
+        .filter(|row| row.outcome() != Some(Outcome::Failed) && row.failure_counts() != (0, 0))
+        .collect();
     workers.sort_by_cached_key(|worker| (Reverse(last_write(worker)), worker.member.name.clone()));
     let mut calls: Vec<ShownCall<'_>> = Vec::new();
     let mut unresolved_calls = 0;
@@ -94,7 +94,7 @@ fn failed_calls<'a>(
             worker,
             call: call.clone(),
             at: call.at.map_or(last_write, |at| at.as_nanosecond()),
-            is_resolved: !unresolved.contains(&call.path),
+            is_resolved: !unresolved.contains(&call.path) && !call.is_miss(),
         }));
         // Sorting after each worker would take quadratic time.
         if calls.len() > 2 * max {
@@ -105,8 +105,8 @@ fn failed_calls<'a>(
     calls
 }
 
-/// Returns at most `max` calls for which workers need attention: those of high attention first, each
-/// part newest first.
+/// Returns at most `max` calls for which workers that did not fail need attention: those of high
+/// attention first, each part newest first.
 fn reason_calls<'a>(
     rows: &'a [WorkerRow],
     record: &dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
@@ -114,6 +114,7 @@ fn reason_calls<'a>(
 ) -> Vec<ShownCall<'a>> {
     let mut found: Vec<(AttentionLevel, &WorkerRow, &AttentionReason)> = rows
         .iter()
+        .filter(|row| row.outcome() != Some(Outcome::Failed))
         .filter_map(|row| Some((row, &row.digest.as_ref()?.attention)))
         .flat_map(|(row, attention)| attention.reasons.iter().map(move |reason| (row, reason)))
         .filter(|(_, reason)| reason.call.is_some())
@@ -151,7 +152,8 @@ fn waits(rows: &[WorkerRow]) -> Vec<(&Member, String)> {
 
 fn keep_first(calls: &mut Vec<ShownCall<'_>>, max: usize) {
     calls.sort_by(|a, b| {
-        let key = |shown: &ShownCall<'_>| (shown.is_resolved, Reverse(shown.at));
+        let is_past = |shown: &ShownCall<'_>| shown.is_resolved || shown.call.is_miss();
+        let key = |shown: &ShownCall<'_>| (is_past(shown), Reverse(shown.at));
         key(a)
             .cmp(&key(b))
             .then_with(|| a.worker.member.name.cmp(&b.worker.member.name))

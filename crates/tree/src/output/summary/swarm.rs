@@ -79,37 +79,79 @@ pub fn swarm(
     text
 }
 
+/// A list of a summary. A worker is in the first one that holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Section {
+    AtWork,
+    NeedsYou,
+    Failed,
+    Contradicted,
+    ChildFailed,
+    Stopped,
+    Other,
+}
+
+impl Section {
+    fn of(row: &WorkerRow, attention: &Attention) -> Option<Section> {
+        let has = |kinds: &[ReasonKind]| reason(attention, kinds).is_some();
+        let status = row.status();
+        if is_at_work(status) {
+            Some(Section::AtWork)
+        } else if has(&[ReasonKind::Waits]) {
+            Some(Section::NeedsYou)
+        } else if row.outcome() == Some(Outcome::Failed) {
+            Some(Section::Failed)
+        } else if has(&[ReasonKind::Contradicted]) {
+            Some(Section::Contradicted)
+        } else if has(&[ReasonKind::ChildFailed]) {
+            Some(Section::ChildFailed)
+        } else if has(&[ReasonKind::Cut, ReasonKind::Interrupted]) || status == Status::Abandoned {
+            Some(Section::Stopped)
+        } else if has(&[
+            ReasonKind::RedAtEnd,
+            ReasonKind::Denied,
+            ReasonKind::Loop,
+            ReasonKind::Waste,
+        ]) {
+            Some(Section::Other)
+        } else {
+            None
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Section::AtWork => "at work",
+            Section::NeedsYou => "needs you",
+            Section::Failed => "failed or red at the end",
+            Section::Contradicted => "said done, but",
+            Section::ChildFailed => "started workers that failed",
+            Section::Stopped => "stopped, cut or abandoned",
+            Section::Other => "also",
+        }
+    }
+}
+
 impl<'a> SwarmSummary<'a> {
     fn text(&self, lines: Lines) -> String {
         let mut out = self.head();
         let latest = latest_write(self.rows);
-        let working = |row: &WorkerRow| is_at_work(row.status());
-        self.list(&mut out, "at work", lines.named, |row, _| {
-            working(row).then(|| progress(row, latest))
+        let max = lines.named;
+        self.list(&mut out, Section::AtWork, max, |row, _| progress(row, latest));
+        self.list(&mut out, Section::NeedsYou, max, |row, attention| {
+            let asks = first_line(attention);
+            row.failure_cause().map_or(asks.clone(), |cause| format!("{asks} And failed: {cause}"))
         });
-        self.list(&mut out, "needs you", lines.named, |_, attention| {
-            Some(reason(attention, &[ReasonKind::Waits])?.to_owned())
-        });
-        self.failures(&mut out, lines.named);
-        self.list(&mut out, "said done, but", lines.named, |row, attention| {
-            let text = reason(attention, &[ReasonKind::Contradicted])?;
-            (row.outcome() != Some(Outcome::Failed)).then(|| text.to_owned())
-        });
-        self.list(&mut out, "started workers that failed", lines.named, |_, attention| {
-            Some(reason(attention, &[ReasonKind::ChildFailed])?.to_owned())
-        });
-        self.list(&mut out, "stopped, cut or abandoned", lines.named, |row, attention| {
-            if reason(attention, &[ReasonKind::Waits]).is_some() {
-                return None;
-            }
+        self.failures(&mut out, max);
+        self.list(&mut out, Section::Contradicted, max, |_, attention| first_line(attention));
+        self.list(&mut out, Section::ChildFailed, max, |_, attention| first_line(attention));
+        self.list(&mut out, Section::Stopped, max, |row, attention| {
             let stopped = reason(attention, &[ReasonKind::Cut, ReasonKind::Interrupted]);
-            let is_abandoned = row.status() == Status::Abandoned;
-            stopped.map(str::to_owned).or_else(|| is_abandoned.then(|| progress(row, latest)))
+            stopped.map_or_else(|| progress(row, latest), str::to_owned)
         });
-        self.list(&mut out, "also", lines.named, |_, attention| {
-            let kinds = [ReasonKind::Denied, ReasonKind::Loop, ReasonKind::Waste];
-            let found = attention.reasons.iter().find(|found| kinds.contains(&found.kind))?;
-            Some(format!("{}: {}", found.kind.as_str(), found.line))
+        self.list(&mut out, Section::Other, max, |_, attention| {
+            let kind = attention.reasons.first().map_or("", |found| found.kind.as_str());
+            format!("{}: {}", kind.replace('_', " "), first_line(attention))
         });
         out.push_str(&overlaps::section(self.rows));
         let table = table::table(self.visible, self.rows, &self.attention, lines.rows);
@@ -118,9 +160,7 @@ impl<'a> SwarmSummary<'a> {
         }
         out.push_str(&self.days(lines.days));
         out.push_str(&self.totals());
-        self.list(&mut out, "could not be read", lines.named, |row, _| {
-            row.unreadable().map(str::to_owned)
-        });
+        out.push_str(&self.unreadable(max));
         out.push_str(&self.data_quality());
         if self.run.is_none() {
             out.push_str(&not_shown(self.visible));
@@ -154,29 +194,44 @@ impl<'a> SwarmSummary<'a> {
         format!("{workers}{}{children}: {working}.{last}\n", run.unwrap_or_default())
     }
 
-    /// Lists the workers for which `text` returns something, newest first.
+    /// Returns the workers of a section with their reasons, newest first.
+    fn section(&self, section: Section) -> Vec<(Option<Timestamp>, &WorkerRow, &Attention)> {
+        let attention: HashMap<&Name, &Attention> =
+            self.rows.iter().map(|row| &row.member.name).zip(&self.attention).collect();
+        table::newest_first(self.rows.iter())
+            .into_iter()
+            .filter_map(|(at, row)| Some((at, row, *attention.get(&row.member.name)?)))
+            .filter(|(_, row, attention)| Section::of(row, attention) == Some(section))
+            .collect()
+    }
+
     fn list(
         &self,
         out: &mut String,
-        title: &str,
+        section: Section,
         max: usize,
-        text: impl Fn(&WorkerRow, &Attention) -> Option<String>,
+        text: impl Fn(&WorkerRow, &Attention) -> String,
     ) {
-        let attention: HashMap<&Name, &Attention> =
-            self.rows.iter().map(|row| &row.member.name).zip(&self.attention).collect();
-        let rows = table::newest_first(self.rows.iter()).into_iter();
-        let found: Vec<(Option<Timestamp>, &WorkerRow, String)> = rows
-            .filter_map(|(at, row)| Some((at, row, text(row, attention.get(&row.member.name)?)?)))
-            .collect();
+        let found = self.section(section);
         if found.is_empty() {
             return;
         }
-        out.push_str(&format!("\n{title} ({}):\n", found.len()));
-        for (at, row, text) in found.iter().take(max) {
-            out.push_str(&self.entry(*at, row, text));
+        out.push_str(&format!("\n{} ({}):\n", section.title(), found.len()));
+        for (at, row, attention) in found.iter().take(max) {
+            out.push_str(&self.entry(*at, row, &text(row, attention)));
         }
         if found.len() > max {
             out.push_str(&format!("  and {} more in index.json\n", found.len() - max));
+        }
+    }
+
+    fn unreadable(&self, max: usize) -> String {
+        let found = self.rows.iter().filter_map(|row| Some((row, row.unreadable()?)));
+        let lines = found.clone().take(max).map(|(row, why)| self.entry(None, row, why));
+        let lines: String = lines.collect();
+        match found.count() {
+            0 => lines,
+            all => format!("\ncould not be read ({all}):\n{lines}"),
         }
     }
 
@@ -197,17 +252,16 @@ impl<'a> SwarmSummary<'a> {
 
     /// Lists those who failed, by cause, the most frequent one first.
     fn failures(&self, out: &mut String, max: usize) {
-        let failing: Vec<WorkerCause<'_>> = table::newest_first(self.rows.iter())
-            .into_iter()
-            .filter_map(|(_, row)| WorkerCause::from_failure(row))
-            .collect();
+        let failed = self.section(Section::Failed);
+        let failing: Vec<WorkerCause<'_>> =
+            failed.iter().filter_map(|(_, row, _)| WorkerCause::from_failure(row)).collect();
         if failing.is_empty() {
             return;
         }
         let rows: HashMap<&Name, &WorkerRow> =
-            self.rows.iter().map(|row| (&row.member.name, row)).collect();
+            failed.iter().map(|(_, row, _)| (&row.member.name, *row)).collect();
         let groups = causes::groups(&failing, CauseGrouping::Text);
-        out.push_str(&format!("\nfailed or red at the end ({}):\n", failing.len()));
+        out.push_str(&format!("\n{} ({}):\n", Section::Failed.title(), failing.len()));
         for group in groups.iter().take(max) {
             if let [only] = group.members.as_slice()
                 && let Some(row) = rows.get(&only.name)
@@ -251,7 +305,7 @@ impl<'a> SwarmSummary<'a> {
                 Some(count(rows.len(), "worker")),
                 (failed > 0).then(|| format!("{failed} failed")),
                 (tokens > 0).then(|| format!("{} tokens", rounded(tokens))),
-                (files > 0).then(|| count(files, "file changed")),
+                (files > 0).then(|| format!("{} changed", count(files, "file"))),
             ];
             format!("  {day}  {}\n", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
         };
@@ -344,6 +398,10 @@ fn sum(Tokens { input, output, cache_read, cache_creation }: Tokens) -> u64 {
 fn reason<'a>(attention: &'a Attention, kinds: &[ReasonKind]) -> Option<&'a str> {
     let mut reasons = attention.reasons.iter();
     Some(&reasons.find(|found| kinds.contains(&found.kind))?.line)
+}
+
+fn first_line(attention: &Attention) -> String {
+    attention.reasons.first().map(|found| found.line.clone()).unwrap_or_default()
 }
 
 /// Returns true if a worker has not finished and needs nobody.
