@@ -83,8 +83,8 @@ impl Claim {
     }
 
     /// Returns the calls that contradict the claim, in order: checks that are red at the end,
-    /// deliveries that failed for good, and a last call that failed. A stated success is also contradicted by the failure of a
-    /// call of which nothing is known but its tool.
+    /// deliveries that failed for good, and a last call that failed. A stated success is also
+    /// contradicted by the failure of a call of which nothing is known but its tool.
     fn contradictions<'a>(&self, trace: &'a Trace) -> Vec<&'a ToolCall> {
         let last = trace.failed_last_call().map(|call| &call.path);
         let mut calls = trace.unresolved().into_calls();

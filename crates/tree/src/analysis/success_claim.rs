@@ -139,7 +139,7 @@ impl SuccessClaim {
 /// Matches a line by which a check states its success.
 const CHECK_RESULT: &str = r"(?xm-u)
     ^(?:ok\s+\S+|PASS\b|---\ PASS|\s*0\ (?:issues|errors|problems|warnings)\b|test\ result:\ ok|OK\s\(\d+)
-    | ^[=\s]*[1-9]\d*\ (?:passed|passing|tests?\ passed) | \bTests?:\s+[1-9]\d*\ passed | ^[✓✔✅]\s
+    | ^[=\s]*[1-9]\d*\ (?:passed|passing|tests?\ passed) | \bTests?:\s+[1-9]\d*\ passed | ^(?:✓|✔|✅)\s
     | \bAll\ (?:checks|tests)\ passed\b | \bno\ (?:issues|problems)\ found\b";
 
 static CHECK_RESULTS: LazyLock<Option<regex::bytes::Regex>> =

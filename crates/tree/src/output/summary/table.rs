@@ -21,7 +21,7 @@ const TITLE_MIN: usize = 20;
 /// Width of the title's column from which on other columns need not be cut, in characters.
 const TITLE_GOOD: usize = 28;
 /// Widths to which project and branch are cut, in the order in which they are tried.
-const PLACE_WIDTHS: [[usize; 2]; 3] = [[14, 20], [10, 12], [6, 8]];
+const PLACE_WIDTHS: [[usize; 2]; 3] = [[14, 20], [10, 12], [7, 8]];
 /// Maximum length of a cell before it is fitted, in bytes.
 const CELL_MAX: usize = 300;
 const GAP: &str = "  ";
