@@ -28,6 +28,7 @@ mod apply;
 mod archive;
 mod audit;
 mod budget_arg;
+mod cache_args;
 mod changes;
 mod colors;
 mod completions;

@@ -4,8 +4,6 @@ mod commands;
 mod conflicts;
 mod hostile;
 mod interruptions;
-mod merges;
 mod questions;
 mod random;
-mod together;
 mod unasked;

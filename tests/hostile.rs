@@ -5,7 +5,6 @@
 //! has a control: in the same harness, a typical resolver must reach the canary, or the test proves
 //! nothing.
 
-mod bombs;
 mod caches;
 mod claims;
 mod confined;
@@ -25,7 +24,6 @@ mod recording;
 mod renames;
 mod repeated_reads;
 mod shared_stores;
-mod times;
 pub mod views;
 
 use std::collections::BTreeMap;

@@ -2,12 +2,10 @@
 
 mod frames;
 mod http;
-mod http_flood;
 pub mod process;
 mod sdk;
 mod supervisor;
 mod tools;
-mod tree_parity;
 mod worker_tools;
 
 use std::io::{BufRead, BufReader, Write};
@@ -15,11 +13,10 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
+use crate::support::python;
 use serde_json::{Value, json};
 use swarmletfs_mcp::ServedTree;
 use swarmletfs_tree::tree::Tree;
-
-use crate::support::python;
 
 /// A client and its server, both in this process.
 pub struct Client {

@@ -11,7 +11,6 @@ mod death;
 mod disk_cache;
 mod failing_disk;
 mod freshness;
-mod full_disk;
 mod limits;
 mod listing;
 mod owners;
@@ -24,7 +23,6 @@ mod snapshots;
 mod special;
 mod stalled;
 mod tools;
-mod torn;
 mod tree;
 mod watched;
 

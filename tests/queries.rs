@@ -7,12 +7,9 @@ mod facets;
 mod files;
 mod grep;
 mod index;
-mod oracle;
-mod probes;
 mod scenario;
 mod search;
 mod search_dos;
-mod synthesis;
 
 use std::collections::BTreeSet;
 

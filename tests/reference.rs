@@ -9,14 +9,12 @@
 //! `SWARMLETFS_SCALE` changes the number and length of cases, `SWARMLETFS_SEED` the cases. A
 //! failing case is printed as code, to be added to tests/regression.rs as a named test.
 
-mod by;
 mod compare;
 mod harness;
 mod kernel;
 mod model;
 mod mutable_store;
 mod observer;
-mod open_files;
 pub mod ops;
 mod view;
 mod worker;
@@ -24,15 +22,14 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{is_exhaustive, is_full, scale, seed};
+use harness::Harness;
+use ops::{MINE, Op};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use swarmletfs_base::store::Memory;
 use swarmletfs_tree::catalog::{Freshness, Source};
 use swarmletfs_tree::tree::{Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
-
-use crate::support::{is_exhaustive, is_full, scale, seed};
-use harness::Harness;
-use ops::{MINE, Op};
 
 /// Operations between two comparisons.
 pub type Turn = Vec<Op>;

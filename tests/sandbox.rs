@@ -2,18 +2,13 @@
 //! succeeds without the sandbox.
 
 mod files;
-mod inherited;
 mod lifetime;
 mod mounts;
 mod nothing_answers;
 mod other_paths;
-mod paths;
 mod place;
 mod random;
 mod refusals;
-mod root;
 mod set_id;
-mod sockets;
-mod terminal;
 
 use place::{Place, for_each_user};

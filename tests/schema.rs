@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, schema};
+use crate::support::{Mount, TestStore, seen};
 
 /// Promise: Every `index.json` conforms to its schema.
 #[test]
@@ -32,14 +32,14 @@ fn every_index_conforms_to_its_schema() {
         let path = format!("{folder}/index.json");
         let index: Value =
             serde_json::from_slice(&mount.read(path.trim_start_matches('/'))).unwrap();
-        assert_eq!(schema::faults(of_worker, &index), Vec::<String>::new(), "{path}");
+        assert_eq!(seen::faults(of_worker, &index), Vec::<String>::new(), "{path}");
     }
     for entry in std::fs::read_dir(mount.at("workers")).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             let index: Value =
                 serde_json::from_slice(&std::fs::read(path.join("index.json")).unwrap()).unwrap();
-            assert_eq!(schema::faults(true, &index), Vec::<String>::new(), "{path:?}");
+            assert_eq!(seen::faults(true, &index), Vec::<String>::new(), "{path:?}");
             workers += 1;
         }
     }
@@ -55,24 +55,24 @@ fn schema_rejects_missing_additional_and_mistyped_fields() {
     for (of_worker, path) in [(true, "workers/w1/index.json"), (false, "index.json")] {
         let index: Value =
             serde_json::from_slice(crate::support::see(&tree, path).unwrap().bytes()).unwrap();
-        assert!(schema::faults(of_worker, &index).is_empty());
+        assert!(seen::faults(of_worker, &index).is_empty());
         let mut required = 0;
         for name in index.as_object().unwrap().keys() {
             let mut mistyped = index.clone();
             mistyped[name] = json!({"of": "another type"});
             assert!(
-                !schema::faults(of_worker, &mistyped).is_empty(),
+                !seen::faults(of_worker, &mistyped).is_empty(),
                 "{path}: any type of {name} is accepted"
             );
             let mut reduced = index.clone();
             reduced.as_object_mut().unwrap().remove(name);
-            required += usize::from(!schema::faults(of_worker, &reduced).is_empty());
+            required += usize::from(!seen::faults(of_worker, &reduced).is_empty());
         }
         assert!(required >= 5, "{path}: only {required} fields are required");
         let mut extended = index.clone();
         extended["new"] = json!(1);
         assert!(
-            !schema::faults(of_worker, &extended).is_empty(),
+            !seen::faults(of_worker, &extended).is_empty(),
             "{path}: an additional field is accepted"
         );
     }

@@ -13,7 +13,6 @@ pub mod mount;
 pub mod open_counter;
 pub mod python;
 pub mod scale;
-pub mod schema;
 pub mod seen;
 pub mod store;
 pub mod swarm;

@@ -11,7 +11,6 @@ use super::exit::{self, UsageError};
 use super::mountinfo::FolderIdentity;
 use super::mountpoint;
 use super::progress::ProgressLine;
-
 use super::terminal::{QuietArg, display_path, print_message};
 use super::tree_commands::format::human_size;
 use super::write_args::{self, into_cli_error, survive_size_limits};

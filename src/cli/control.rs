@@ -22,10 +22,9 @@ use tracing::info;
 
 use super::mountpoint::{read_mount_table, resolve};
 use super::progress::ProgressLine;
+use super::terminal::{QuietArg, display_path, escape_controls, shell_quote};
 use crate::fuse::catch_panic;
 use crate::path_bytes;
-
-use super::terminal::{QuietArg, display_path, escape_controls, shell_quote};
 
 /// Largest message, in bytes. A path has at most 4,096.
 const MESSAGE_MAX: u64 = 1 << 20;

@@ -15,7 +15,6 @@ use serde::Serialize;
 use super::duration::parse_duration;
 use super::exit::{self, UsageError};
 use super::progress::ProgressLine;
-
 use super::store_selection::StoreSelection;
 use super::terminal::{QuietArg, escape_controls, print_message};
 use super::tree_commands::format::{human_size, utc_seconds};

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::control::{ControlSocket, StoreChange};
-
 use super::mountinfo::{FolderIdentity, Mount, MountTable};
 use super::mountpoint::{check_apart, identify_store, read_mount_table};
 use super::plan::{MountContent, MountedSession, Plan};

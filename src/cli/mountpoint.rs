@@ -14,7 +14,6 @@ use rustix::io::Errno;
 
 use super::diagnosis::Diagnosis;
 use super::exit::UsageError;
-
 use super::mountinfo::{FolderIdentity, Mount, MountTable};
 use super::probe;
 use super::teardown::HeldMount;

@@ -8,7 +8,6 @@ use anyhow::Context;
 use clap::Args;
 
 use super::progress::ProgressLine;
-
 use super::store_selection::StoreSelection;
 use super::terminal::{QuietArg, print_message};
 use super::{duration, exit};

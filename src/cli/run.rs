@@ -33,7 +33,6 @@ use clap::{Args, ValueEnum};
 
 use super::exit;
 use super::record::parse_timeout;
-
 use super::write_args::{WorkerArgs, WriteArgs, parse_size};
 
 pub(super) use environment::EnvOption;

@@ -30,7 +30,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use self as session;
 use super::live_mount::{LiveMount, MountPlace};
 use super::mount_options::MountOptions;
 use super::mountinfo::MountTable;
@@ -240,7 +239,7 @@ pub(super) fn serve_in_background(mountpoint: PathBuf) -> anyhow::Result<()> {
 fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     let plan = Plan::new(mountpoint, read_options()?)?;
     plan.start_log()?;
-    session::serve(plan, |text| {
+    serve(plan, |text| {
         // Not before it is mounted: an automount of systemd lets only its own process group through
         // until then. This fails only for a process group leader, which has already left its
         // terminal's session.

@@ -179,7 +179,7 @@ fn serves_connection(folder: &Path, descriptor: &fs::DirEntry, connection: &str)
         .any(|number| number.trim() == connection)
 }
 
-pub(super) struct Server {
+struct Server {
     process: OwnedFd,
     pub(super) pid: u32,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{duration, mount_options, store_selection, terminal};
+use super::{cache_args, duration, mount_options, terminal};
 
 /// Selects what the commands without a mount read. The stores are found as for `mount`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) struct ViewArgs {
     pub(super) stale: Option<Duration>,
 
     #[command(flatten)]
-    pub(super) cache: store_selection::CacheArgs,
+    pub(super) cache: cache_args::CacheArgs,
 
     #[command(flatten)]
     pub(super) quiet: terminal::QuietArg,

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
 
 use super::candidates::{Candidate, HAS_CHILDREN, Rules};
-
 use crate::name::Name;
 use crate::store::Time;
 

@@ -18,7 +18,6 @@ macro_rules! python {
 }
 
 mod changing;
-mod churning;
 mod paused;
 mod reading;
 mod walking;

@@ -1,4 +1,6 @@
 //! What a command can reach: its record, the paths of the options, and the folders of its preset.
+//!
+//! Programs that would run with the rights of the worker's user.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -240,4 +242,26 @@ fn program_in_the_private_folder_is_told() {
     assert_eq!(done.out, "works\n", "{done:#?}");
     let other = place.sh(&["--id", "w4"], "exit 127");
     assert!(!other.err.contains("--write"), "{other:#?}");
+}
+
+/// No file of a worker's directory has a setuid or setgid bit after the worker's end, also where no
+/// wall kept them from being made.
+#[test]
+fn bits_are_removed_from_the_directory_of_a_worker() {
+    for place in Workspace::all() {
+        let script = "cd $SWARMLET_STORE/workers/w
+            mkdir -p outputs/closed
+            cp /bin/true outputs/closed/true; chmod 6755 outputs/closed/true
+            stat -c %a outputs/closed/true
+            chmod 0 outputs/closed";
+        let done = place.sh(&["--no-sandbox"], script);
+        done.assert_success();
+        assert_eq!(done.out, "6755\n");
+        let note = "setuid and setgid bits were removed from files in the worker's directory: \
+                    outputs/closed/true";
+        assert!(done.err.contains(note), "{done:#?}");
+        assert_eq!(place.json("store/workers/w/changes.json")["notes"][0], note);
+        let program = std::fs::metadata(place.at("store/workers/w/outputs/closed/true")).unwrap();
+        assert_eq!(program.permissions().mode() & 0o7777, 0o755);
+    }
 }

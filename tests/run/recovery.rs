@@ -1,4 +1,8 @@
 //! Workers whose runner was killed.
+//!
+//! Workspaces in which an `apply` was interrupted.
+//!
+//! Stores on a disk that gets full.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -7,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use super::workspace::Workspace;
-use crate::cli::program::{run, swarmletfs, wait_until};
+use crate::cli::program::{CommandOutput, is_root, program, run, swarmletfs, wait_until};
 use crate::support::mount::PROGRAM;
 use crate::support::{skip, tool};
 
@@ -244,5 +248,164 @@ fn worker_is_ended_although_its_changes_are_unknown() {
             assert_eq!(place.changes("w"), ["added new"]);
         }
         place.run(&["--recover", "w"], &[]).assert_failure(1, &["it has ended"]);
+    }
+}
+
+/// Applies the changes of `w0`, and kills the command at the rename of this number.
+fn apply_killed_at(place: &Workspace, number: u32) -> CommandOutput {
+    let store = place.at("store");
+    let inject = format!("inject=renameat2:signal=KILL:when={number}");
+    let mut words =
+        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject].map(OsStr::new).to_vec();
+    words.extend([PROGRAM, "apply", "w0", "--yes", "--store"].map(OsStr::new));
+    words.push(store.as_os_str());
+    run(place.command(words))
+}
+
+/// Makes a workspace with two files that the worker `w0` has changed.
+fn changed(place: Workspace) -> Workspace {
+    place.write("workspace/other", "one\n");
+    place.sh(&["--id", "w0"], "echo new > notes; echo new > other").assert_success();
+    place
+}
+
+fn notes_and_other(place: &Workspace) -> [String; 2] {
+    ["workspace/notes", "workspace/other"].map(|name| place.read(name))
+}
+
+/// A worker begins with a workspace as it was before or after an application, even if that
+/// was interrupted.
+#[test]
+fn worker_does_not_begin_with_a_part_of_an_application() {
+    if !tool::is_here("strace") {
+        return skip("strace is not installed");
+    }
+    let mut half = 0;
+    for number in 1..=4 {
+        for place in Workspace::all().map(changed) {
+            let is_killed = apply_killed_at(&place, number).code.is_none();
+            let [notes, other] = notes_and_other(&place);
+            let is_half = (notes == "new\n") != (other == "new\n");
+            half += u32::from(is_half);
+            let done = place.sh(&[], "cat notes other");
+            done.assert_success();
+            let is_whole = done.out == "new\nnew\n" || done.out == "one\ntwo\none\n";
+            assert!(is_whole, "{number}: {done:#?}");
+            assert_eq!(notes_and_other(&place).concat(), done.out);
+            assert!(!place.at("store/drafts/w0/journal.json").exists());
+            if is_half {
+                assert!(is_killed);
+                let said = "the interrupted `swarmletfs apply w0` was taken back; run it again";
+                assert!(done.err.contains(said), "{done:#?}");
+            }
+            assert_eq!(place.changes("w"), [""; 0]);
+        }
+    }
+    assert!(half > 0, "no application was interrupted in the middle");
+}
+
+/// The worker may run in a part of the workspace, or in a folder that has it as a part.
+#[test]
+fn parts_of_a_workspace_are_recovered_too() {
+    if !tool::is_here("strace") {
+        return skip("strace is not installed");
+    }
+    let place = Workspace::new();
+    place.folder("workspace/part");
+    let place = changed(place);
+    apply_killed_at(&place, 2);
+    assert!(place.at("store/drafts/w0/journal.json").exists());
+    let mut command = place.command(
+        [PROGRAM, "run", "--store", "store", "--workspace", "workspace/part", "--", "true"]
+            .map(OsStr::new),
+    );
+    command.current_dir(place.at("workspace").parent().unwrap());
+    run(command).assert_success();
+    assert!(!place.at("store/drafts/w0/journal.json").exists());
+}
+
+#[test]
+fn application_that_cannot_be_recovered_refuses_a_run_by_name() {
+    let place = changed(Workspace::new());
+    fs::write(place.at("store/drafts/w0/journal.json"), "{\"version\": 99}").unwrap();
+    let refused = place.run(&[], &["true"]);
+    let workspace = place.at("workspace");
+    let reason = format!(
+        "cannot use {} as the workspace: a command that changed it was interrupted",
+        workspace.display()
+    );
+    refused.assert_failure(125, &[&reason, "journal.json"]);
+    assert_eq!(place.workers(), ["w0"]);
+}
+
+/// If the disk is full, the command sees that, the error is clear, and the worker can be
+/// ended later.
+#[test]
+fn full_disk_is_an_error_from_which_a_worker_recovers() {
+    if !is_root() {
+        return;
+    }
+    for place in Workspace::all() {
+        let user: Vec<&str> = place.user().iter().map(|word| word.to_str().unwrap()).collect();
+        let user = user.join(" ");
+        let (store, workspace) = (place.at("store"), place.at("workspace"));
+        let (store, workspace) = (store.display(), workspace.display());
+        let run_command = format!("{user} {PROGRAM} run --store {store}");
+        // The disk is one of this script only.
+        let script = format!(
+            "mount -t tmpfs -o size=4m,mode=0777 none {store}
+             {user} {PROGRAM} init {store}
+             set +e
+             {run_command} --id w --workspace {workspace} -- sh -c '
+                 echo small > small; echo more >> notes
+                 dd if=/dev/zero of=large bs=64k count=200 2>&1 | grep -o \"No space left.*\"'
+             echo code $?
+             echo status $(grep -o '\"status\": *\"[a-z]*\"' {store}/workers/w/metadata.json)
+             mount -o remount,size=64m {store}
+             {run_command} --recover w
+             echo recovered $?
+             cat {store}/workers/w/changes/small {store}/workers/w/changes/notes
+             {user} {PROGRAM} changes w --stat --store {store}"
+        );
+        let mut command = program("unshare", ["--mount", "--propagation", "private"]);
+        command.args(["timeout", "100", "sh", "-ec", &script]);
+        let done = run(command);
+        let said = format!("{}{}", done.out, done.err);
+        assert!(done.out.contains("No space left on device"), "{said}");
+        assert!(done.err.contains("the changes are not recorded wholly"), "{said}");
+        assert!(done.err.contains("run --recover w"), "{said}");
+        assert!(!done.out.contains("code 0\n") && !said.contains("panicked"), "{said}");
+        assert!(done.out.contains("recovered 0\nsmall\none\ntwo\nmore\n"), "{said}");
+    }
+}
+
+/// A copy of the workspace that fills the disk is removed again.
+#[test]
+fn copy_that_does_not_fit_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    for place in Workspace::all() {
+        let user: Vec<&str> = place.user().iter().map(|word| word.to_str().unwrap()).collect();
+        let user = user.join(" ");
+        let large: String = "0123456789abcde\n".repeat(512 << 10);
+        place.write("workspace/large", &large);
+        let (store, workspace) = (place.at("store"), place.at("workspace"));
+        let (store, workspace) = (store.display(), workspace.display());
+        let script = format!(
+            "mount -t tmpfs -o size=4m,mode=0777 none {store}
+             {user} {PROGRAM} init {store}
+             set +e
+             {user} {PROGRAM} run --store {store} --id w --workspace {workspace} --engine copy \
+                 -- echo ran
+             echo code $?; ls {store}/drafts/w
+             grep -o '\"status\": *\"[a-z]*\"' {store}/workers/w/metadata.json"
+        );
+        let mut command = program("unshare", ["--mount", "--propagation", "private"]);
+        command.args(["timeout", "100", "sh", "-ec", &script]);
+        let done = run(command);
+        assert!(done.out.contains("code 125\nboot_id\ndraft.json\n"), "{done:#?}");
+        assert!(done.out.ends_with("\"failed\"\n") && !done.out.contains("ran"), "{done:#?}");
+        assert!(done.err.contains("no space left on device"), "{done:#?}");
     }
 }

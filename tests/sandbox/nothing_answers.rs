@@ -1,9 +1,12 @@
 //! Sockets, FIFOs and devices outside, whatever they are called: they can be seen, and nothing
 //! answers.
+//!
+//! Sockets of processes outside.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -189,4 +192,59 @@ total = sum(os.statvfs(path).f_blocks * os.statvfs(path).f_frsize for path in ('
 print(total * 5 < os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE'))
 ";
     assert_eq!(place.attack_inside(&[], code), ["True"]);
+}
+
+fn connect_code(path: &str) -> String {
+    format!("attempt(lambda: socket.socket(socket.AF_UNIX).connect({path}))")
+}
+
+#[test]
+fn sockets_outside_cannot_be_connected() {
+    for_each_user(|place| {
+        let path = place.path("home/agent.sock");
+        let _socket = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let code = connect_code(&format!("'{}'", path.display()));
+        place.fails_inside(&[], &code, &["ECONNREFUSED"]);
+        place.fails_inside(
+            &["--write", place.path("home").to_str().unwrap()],
+            &code,
+            &["ECONNREFUSED"],
+        );
+        let (_, inside) = place.attack(&["--socket", path.to_str().unwrap()], &code);
+        assert_eq!(inside, ["ok"], "an admitted socket must work");
+    });
+}
+
+#[test]
+fn abstract_sockets_outside_cannot_be_connected() {
+    for_each_user(|place| {
+        let name = format!("sandbox-test-{}-{}", std::process::id(), place.uid);
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let _socket = UnixListener::bind_addr(&address).unwrap();
+        place.fails_inside(&[], &connect_code(&format!("'\\0{name}'")), &["EPERM"]);
+        place.fails_inside(
+            &["--nested", "--no-network"],
+            &connect_code(&format!("'\\0{name}'")),
+            &["ECONNREFUSED"],
+        );
+    });
+}
+
+#[test]
+fn without_a_network_only_loopback_works() {
+    for_each_user(|place| {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let code = format!(
+            "
+attempt(lambda: socket.create_connection(('127.0.0.1', {port})))
+def own():
+    server = socket.create_server(('127.0.0.1', 0))
+    socket.create_connection(server.getsockname())
+attempt(own)
+"
+        );
+        place.fails_inside(&["--no-network"], &code, &["ECONNREFUSED", "ok"]);
+    });
 }
