@@ -9,6 +9,7 @@ pub mod doctor;
 mod ending;
 mod expand;
 mod hook;
+mod hook_codex;
 mod log;
 mod no_fuse;
 mod paging;

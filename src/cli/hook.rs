@@ -5,6 +5,8 @@
 //! every error ends in silence and exit code 0. The input is not trusted: a path in it is used only
 //! if it lies in the program's own folder, and the store opens it beneath that folder.
 
+mod claude_code;
+mod codex;
 mod install;
 
 use std::io::{self, Read, Write};
@@ -22,10 +24,11 @@ use super::{duration, session_places};
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::catalog::{Freshness, Source};
 use crate::deadline::Deadline;
-use crate::name::{Name, RelPath};
+use crate::model::Worker;
+use crate::name::RelPath;
 use crate::output::verdict::verdict;
-use crate::trace::known::CLAUDE_CODE;
-use crate::trace::{ReportedEnd, ended_task};
+use crate::trace::KnownFormat;
+use crate::trace::known::{CLAUDE_CODE, CODEX};
 use crate::view::{Filter, View};
 
 const CLAUDE_CODE_HELP: &str = "\
@@ -43,13 +46,26 @@ The command reads the hook's JSON from stdin. For every other event, for input t
 understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
 on the command line.";
 
+const CODEX_HELP: &str = "\
+`swarmletfs hook install codex` puts it into the settings. Codex runs it once you have trusted it.
+
+When a subagent has ended, the model that started it receives at most 800 bytes, as with Claude \
+Code: with the result of its next call on subagents, such as wait_agent, or with the next prompt.
+
+Example:
+  swarmletfs hook codex < event.json               what the hook would say to an event
+
+The command reads the hook's JSON from stdin. For every other event, for input that it does not \
+understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
+on the command line.";
+
 const INPUT_MAX: u64 = 1 << 20;
-const ID_MAX: usize = 64;
 
 pub(super) const HELP: &str = "\
 Examples:
   swarmletfs hook install claude-code
-  swarmletfs hook claude-code < event.json";
+  swarmletfs hook claude-code < event.json
+  swarmletfs hook install codex";
 
 /// The program that runs the hook.
 #[derive(Debug, Subcommand)]
@@ -57,6 +73,9 @@ pub(super) enum HookCommand {
     /// Answer a hook of Claude Code, whose JSON is read from stdin
     #[command(after_help = CLAUDE_CODE_HELP)]
     ClaudeCode(HookArgs),
+    /// Answer a hook of Codex CLI, whose JSON is read from stdin
+    #[command(after_help = CODEX_HELP)]
+    Codex(HookArgs),
     /// Put a hook into the settings of its program, or take it out
     #[command(after_help = install::HELP)]
     Install(install::InstallArgs),
@@ -72,18 +91,19 @@ pub(super) struct HookArgs {
 
 pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
     match command {
-        HookCommand::ClaudeCode(arguments) => Ok(answer_hook(arguments)),
+        HookCommand::ClaudeCode(arguments) => Ok(answer_hook(&CLAUDE_CODE, arguments)),
+        HookCommand::Codex(arguments) => Ok(answer_hook(&CODEX, arguments)),
         HookCommand::Install(arguments) => install::run(arguments),
     }
 }
 
-fn answer_hook(HookArgs { max_time }: &HookArgs) -> ExitCode {
+fn answer_hook(program: &'static KnownFormat, HookArgs { max_time }: &HookArgs) -> ExitCode {
     let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
     // A panic must be silent, too.
     std::panic::set_hook(Box::new(|_| {}));
     let (sender, receiver) = mpsc::channel();
     let thread = thread::Builder::new().name("hook".into()).spawn(move || {
-        if let Some(answer) = read_input().and_then(|input| answer(&input, end)) {
+        if let Some(answer) = read_input().and_then(|input| answer(program, &input, end)) {
             let _ = sender.send(answer);
         }
     });
@@ -114,19 +134,11 @@ fn read_input() -> Option<Vec<u8>> {
 
 /// The fields of a hook's input that this program reads.
 #[derive(Debug, Deserialize)]
-struct HookInput {
+struct HookEvent {
     hook_event_name: String,
     transcript_path: PathBuf,
     tool_response: Option<serde_json::Value>,
     prompt: Option<String>,
-}
-
-/// The result of a call that ran a subagent.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AgentResult {
-    status: String,
-    agent_id: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -143,81 +155,62 @@ struct HookOutput<'a> {
 }
 
 /// Returns the answer to a hook, or `None` if there is nothing to say before `end`.
-fn answer(input: &[u8], end: Instant) -> Option<String> {
-    let input: HookInput = serde_json::from_slice(input).ok()?;
-    let (agent, reported) = ended_agent(&input)?;
-    let folders = session_places::folders_of(&CLAUDE_CODE);
-    let context = folders.iter().find_map(|folder| {
-        let transcripts = transcripts(folder, &input.transcript_path, &agent)?;
-        transcripts
-            .into_iter()
-            .find_map(|transcript| verdict_on(folder, transcript, reported.as_ref(), end))
+fn answer(program: &'static KnownFormat, input: &[u8], end: Instant) -> Option<String> {
+    let event: HookEvent = serde_json::from_slice(input).ok()?;
+    let folders = session_places::folders_of(program);
+    let context = folders.into_iter().find_map(|path| {
+        let folder = ProgramFolder { program, path, end };
+        if program.name == CODEX.name {
+            codex::context(&folder, &event)
+        } else {
+            claude_code::context(&folder, &event)
+        }
     })?;
     let output =
-        HookOutput { hook_event_name: &input.hook_event_name, additional_context: &context };
+        HookOutput { hook_event_name: &event.hook_event_name, additional_context: &context };
     serde_json::to_string(&HookAnswer { hook_specific_output: output }).ok()
 }
 
-/// Returns the id of the subagent whose end the event reports to the agent that started it, and
-/// that end, if the event states a failure or a stop.
-///
-/// An answer to SubagentStop would reach the subagent, which would then continue. So there is none.
-fn ended_agent(input: &HookInput) -> Option<(String, Option<ReportedEnd>)> {
-    let (id, reported) = match input.hook_event_name.as_str() {
-        "PostToolUse" => {
-            let result: AgentResult = serde_json::from_value(input.tool_response.clone()?).ok()?;
-            (result.status == "completed").then_some((result.agent_id, None))?
-        }
-        "UserPromptSubmit" => {
-            let (id, reported) = ended_task(input.prompt.as_deref()?)?;
-            (id.to_owned(), reported)
-        }
-        _ => return None,
-    };
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some((id, reported))
-}
-
-/// Returns the possible paths of the transcript of `agent`, relative to Claude Code's folder: in
-/// the session's own folder or, in older versions, beside the transcript of the session.
-///
-/// Returns `None` unless `session` is a transcript in a project of `folder`.
-fn transcripts(folder: &Path, session: &Path, agent: &str) -> Option<[RelPath; 2]> {
-    // Either path may be spelled with links that the other resolves.
-    let beneath = session.strip_prefix(folder).ok().map(Path::to_path_buf).or_else(|| {
-        let real = folder.canonicalize().ok()?;
-        session.strip_prefix(real).ok().map(Path::to_path_buf)
-    })?;
-    let beneath = RelPath::parse(beneath.as_os_str().as_bytes()).ok()?;
-    let names: Vec<Name> = beneath.names().collect();
-    let [projects, _, file] = names.as_slice() else { return None };
-    let session = Name::new(file.as_bytes().strip_suffix(b".jsonl")?).ok()?;
-    let project = beneath.parent();
-    let subagents = project.join(&session).join(&Name::new("subagents").ok()?);
-    let name = Name::new(format!("agent-{agent}.jsonl")).ok()?;
-    (projects.as_bytes() == b"projects").then(|| [subagents.join(&name), project.join(&name)])
-}
-
-/// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read before `end`.
-/// A `reported` end wins over the worker's own record.
-fn verdict_on(
-    folder: &Path,
-    transcript: RelPath,
-    reported: Option<&ReportedEnd>,
+/// The folder of the program that runs the hook. Nothing outside of it is read.
+struct ProgramFolder {
+    program: &'static KnownFormat,
+    path: PathBuf,
+    /// End of the time that the hook has.
     end: Instant,
-) -> Option<String> {
-    let source = Source::open_transcript(folder, transcript).ok()?;
-    let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;
-    let member = view.visible().members.first()?.clone();
-    let fingerprint = view.fingerprint(&member, false).ok()?;
-    let mut record = view.record(&member, &fingerprint, Deadline::new(&end)).ok()?;
-    if let Some(reported) = reported {
-        reported.apply(&mut Arc::make_mut(&mut record).worker);
+}
+
+impl ProgramFolder {
+    /// Returns the path from this folder to a file that the event names; `None` if it is elsewhere.
+    fn beneath(&self, file: &Path) -> Option<RelPath> {
+        // Either path may be spelled with links that the other resolves.
+        let beneath = file.strip_prefix(&self.path).ok().map(Path::to_path_buf).or_else(|| {
+            let real = self.path.canonicalize().ok()?;
+            file.strip_prefix(real).ok().map(Path::to_path_buf)
+        })?;
+        RelPath::parse(beneath.as_os_str().as_bytes()).ok()
     }
-    if record.timed_out() {
-        return None;
+
+    /// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read in time.
+    /// `amend` adds what the session knows about the worker, and returns true if it has ended.
+    fn verdict_on(
+        &self,
+        transcript: RelPath,
+        amend: impl FnOnce(&mut Worker) -> bool,
+    ) -> Option<String> {
+        let create = self.program.create_for_file?;
+        let source = Source::open_transcript(&self.path, transcript, create).ok()?;
+        // A worker that has written nothing for long may still run.
+        let source = source.with_stale_after(Duration::MAX);
+        let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;
+        let member = view.visible().members.first()?.clone();
+        let fingerprint = view.fingerprint(&member, false).ok()?;
+        let mut record = view.record(&member, &fingerprint, Deadline::new(&self.end)).ok()?;
+        let has_ended = amend(&mut Arc::make_mut(&mut record).worker);
+        if record.timed_out() || !has_ended {
+            return None;
+        }
+        let digest = WorkerDigest::new(&view, &member, &fingerprint, &record);
+        let row = WorkerRow { member, digest: Some(digest.into()), fingerprint: Some(fingerprint) };
+        verdict(&view, &row, &record)
     }
-    let digest = WorkerDigest::new(&view, &member, &fingerprint, &record);
-    let row = WorkerRow { member, digest: Some(digest.into()), fingerprint: Some(fingerprint) };
-    verdict(&view, &row, &record)
 }

@@ -8,6 +8,9 @@ mod operation;
 mod outcome;
 mod patch;
 mod schema;
+mod subagents;
+
+pub use subagents::{UnreportedSubagent, unreported_subagents};
 
 use serde_json::Value;
 

@@ -79,7 +79,7 @@ mod walk;
 
 pub use claude_code::ClaudeCode;
 pub use claude_code::ended_task;
-pub use codex::Codex;
+pub use codex::{Codex, UnreportedSubagent, unreported_subagents};
 pub use gemini_cli::GeminiCli;
 pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;

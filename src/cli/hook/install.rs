@@ -13,26 +13,25 @@ use serde_json::{Map, Value, json};
 use crate::cli::prompt::Prompt;
 use crate::cli::session_places;
 use crate::text::unified;
-use crate::trace::known::CLAUDE_CODE;
+use crate::trace::KnownFormat;
+use crate::trace::known::{CLAUDE_CODE, CODEX};
 
 pub(super) const HELP: &str = "\
 It shows the change to the settings and asks. Everything else in them stays; the file is written \
 anew with two spaces for each level. --remove takes out only what this command puts in.
 
+The settings of Codex are in hooks.json. Codex asks at its next start whether you trust the hook.
+
 Examples:
   swarmletfs hook install claude-code              for all projects of this user
   swarmletfs hook install claude-code --project    for the project in the current directory
   swarmletfs hook install claude-code --remove
+  swarmletfs hook install codex
 
 Exit code: 0, also if there is nothing to change; 1 if the answer is no, or after an error.";
 
-/// The command that the hook runs, by which it is recognized.
-const COMMAND: &str = "swarmletfs hook claude-code";
 /// Time that the program gives to the hook, in seconds.
 const TIMEOUT: u64 = 5;
-/// The events of the hook, with the calls that they are about.
-const EVENTS: [(&str, Option<&str>); 2] =
-    [("PostToolUse", Some("Task|Agent")), ("UserPromptSubmit", None)];
 const HOOKS: &str = "hooks";
 
 /// Arguments of `hook install`.
@@ -54,16 +53,49 @@ pub(crate) struct InstallArgs {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum HookProgram {
     ClaudeCode,
+    Codex,
 }
 
+/// The settings of a program.
+struct HookSettings {
+    format: &'static KnownFormat,
+    /// The folder of the settings of a project, in the project.
+    project: &'static str,
+    file: &'static str,
+    /// The command that the hook runs, by which it is recognized.
+    command: &'static str,
+    /// The events of the hook, with the calls that they are about.
+    events: [(&'static str, Option<&'static str>); 2],
+}
+
+static OF_CLAUDE_CODE: HookSettings = HookSettings {
+    format: &CLAUDE_CODE,
+    project: ".claude",
+    file: "settings.json",
+    command: "swarmletfs hook claude-code",
+    events: [("PostToolUse", Some("Task|Agent")), ("UserPromptSubmit", None)],
+};
+
+/// Codex puts a group of tools before the name of a call, as in `collaborationwait_agent`.
+static OF_CODEX: HookSettings = HookSettings {
+    format: &CODEX,
+    project: ".codex",
+    file: "hooks.json",
+    command: "swarmletfs hook codex",
+    events: [("PostToolUse", Some(".*_agents?$")), ("UserPromptSubmit", None)],
+};
+
 pub(super) fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
-    let HookProgram::ClaudeCode = arguments.program;
-    let path = settings_path(arguments.project)?;
+    let program = match arguments.program {
+        HookProgram::ClaudeCode => &OF_CLAUDE_CODE,
+        HookProgram::Codex => &OF_CODEX,
+    };
+    let path = program.path(arguments.project)?;
     let before = read(&path)?;
     let changed = parse(&before).and_then(|mut settings| {
         let is_changed = match arguments.remove {
-            true => remove(&mut settings),
-            false => add(&mut settings)?,
+            true => program.remove(&mut settings),
+            false => program.add(&mut settings)?,
         };
         Ok((settings, is_changed))
     });
@@ -92,19 +124,6 @@ pub(super) fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the path of the settings. A link is resolved, so that it stays.
-fn settings_path(of_project: bool) -> anyhow::Result<PathBuf> {
-    let folder = if of_project {
-        let current = std::env::current_dir().context("cannot find the current directory")?;
-        Some(current.join(".claude"))
-    } else {
-        session_places::folders_of(&CLAUDE_CODE).into_iter().next()
-    };
-    let folder = folder.context("cannot find the settings: HOME is not set; try --project")?;
-    let path = folder.join("settings.json");
-    Ok(path.canonicalize().unwrap_or(path))
-}
-
 /// Reads the settings. An absent file is empty.
 fn read(path: &Path) -> anyhow::Result<String> {
     match fs::read_to_string(path) {
@@ -118,63 +137,81 @@ fn parse(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))
 }
 
-/// Adds the hook to the events that do not have it. Returns true if it was added.
-fn add(settings: &mut Map<String, Value>) -> Result<bool, String> {
-    let mut is_changed = false;
-    let hooks = settings.entry(HOOKS).or_insert_with(|| json!({}));
-    let hooks = hooks.as_object_mut().ok_or("`hooks` is not an object")?;
-    for (event, matcher) in EVENTS {
-        let entries = hooks.entry(event).or_insert_with(|| json!([]));
-        let entries = entries.as_array_mut();
-        let entries = entries.ok_or_else(|| format!("`hooks.{event}` is not an array"))?;
-        if entries.iter().any(|entry| commands(entry).iter().any(is_ours)) {
-            continue;
-        }
-        let hook = json!({"type": "command", "command": COMMAND, "timeout": TIMEOUT});
-        let mut entry = Map::new();
-        entry.extend(matcher.map(|matcher| ("matcher".to_owned(), json!(matcher))));
-        entry.insert(HOOKS.to_owned(), json!([hook]));
-        entries.push(entry.into());
-        is_changed = true;
+impl HookSettings {
+    /// Returns the path of the settings. A link is resolved, so that it stays.
+    fn path(&self, of_project: bool) -> anyhow::Result<PathBuf> {
+        let folder = if of_project {
+            let current = std::env::current_dir().context("cannot find the current directory")?;
+            Some(current.join(self.project))
+        } else {
+            session_places::folders_of(self.format).into_iter().next()
+        };
+        let folder = folder.context("cannot find the settings: HOME is not set; try --project")?;
+        let path = folder.join(self.file);
+        Ok(path.canonicalize().unwrap_or(path))
     }
-    Ok(is_changed)
-}
 
-/// Removes the hook, and what is empty without it. Returns true if it was there.
-fn remove(settings: &mut Map<String, Value>) -> bool {
-    let Some(Value::Object(hooks)) = settings.get_mut(HOOKS) else { return false };
-    let mut is_changed = false;
-    for (event, _) in EVENTS {
-        let Some(Value::Array(entries)) = hooks.get_mut(event) else { continue };
-        let mut is_here = false;
-        entries.retain_mut(|entry| {
-            let Some(Value::Array(commands)) = entry.get_mut(HOOKS) else { return true };
-            let before = commands.len();
-            commands.retain(|command| !is_ours(command));
-            is_here |= commands.len() < before;
-            commands.len() == before || !commands.is_empty()
-        });
-        is_changed |= is_here;
-        if is_here && entries.is_empty() {
-            hooks.shift_remove(event);
+    /// Adds the hook to the events that do not have it. Returns true if it was added.
+    fn add(&self, settings: &mut Map<String, Value>) -> Result<bool, String> {
+        let mut is_changed = false;
+        let hooks = settings.entry(HOOKS).or_insert_with(|| json!({}));
+        let hooks = hooks.as_object_mut().ok_or("`hooks` is not an object")?;
+        for (event, matcher) in self.events {
+            let entries = hooks.entry(event).or_insert_with(|| json!([]));
+            let entries = entries.as_array_mut();
+            let entries = entries.ok_or_else(|| format!("`hooks.{event}` is not an array"))?;
+            if entries
+                .iter()
+                .any(|entry| commands(entry).iter().any(|command| self.is_ours(command)))
+            {
+                continue;
+            }
+            let hook = json!({"type": "command", "command": self.command, "timeout": TIMEOUT});
+            let mut entry = Map::new();
+            entry.extend(matcher.map(|matcher| ("matcher".to_owned(), json!(matcher))));
+            entry.insert(HOOKS.to_owned(), json!([hook]));
+            entries.push(entry.into());
+            is_changed = true;
         }
+        Ok(is_changed)
     }
-    if is_changed && hooks.is_empty() {
-        settings.shift_remove(HOOKS);
+
+    /// Removes the hook, and what is empty without it. Returns true if it was there.
+    fn remove(&self, settings: &mut Map<String, Value>) -> bool {
+        let Some(Value::Object(hooks)) = settings.get_mut(HOOKS) else { return false };
+        let mut is_changed = false;
+        for (event, _) in self.events {
+            let Some(Value::Array(entries)) = hooks.get_mut(event) else { continue };
+            let mut is_here = false;
+            entries.retain_mut(|entry| {
+                let Some(Value::Array(commands)) = entry.get_mut(HOOKS) else { return true };
+                let before = commands.len();
+                commands.retain(|command| !self.is_ours(command));
+                is_here |= commands.len() < before;
+                commands.len() == before || !commands.is_empty()
+            });
+            is_changed |= is_here;
+            if is_here && entries.is_empty() {
+                hooks.shift_remove(event);
+            }
+        }
+        if is_changed && hooks.is_empty() {
+            settings.shift_remove(HOOKS);
+        }
+        is_changed
     }
-    is_changed
+
+    /// Returns true for this hook, also with a path or options.
+    fn is_ours(&self, command: &Value) -> bool {
+        let command = command.get("command").and_then(Value::as_str).unwrap_or_default();
+        let (program, rest) = command.trim().split_once(' ').unwrap_or((command, ""));
+        let name = program.rsplit('/').next().unwrap_or_default();
+        format!("{name} {rest}").starts_with(self.command)
+    }
 }
 
 fn commands(entry: &Value) -> &[Value] {
     entry.get(HOOKS).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Returns true for this hook, also with a path or options.
-fn is_ours(command: &Value) -> bool {
-    let command = command.get("command").and_then(Value::as_str).unwrap_or_default();
-    let (program, rest) = command.trim().split_once(' ').unwrap_or((command, ""));
-    let name = program.rsplit('/').next().unwrap_or_default();
-    format!("{name} {rest}").starts_with(COMMAND)
 }
 
 /// Replaces the file by a new one with the same permissions.

@@ -91,12 +91,16 @@ fn named_id(stem: &[u8]) -> Option<&[u8]> {
     (is_id && (rest.is_empty() || rest.starts_with(b"-"))).then_some(id)
 }
 
+/// Returns the ID in the name of a rollout.
+pub(super) fn rollout_id(path: &RelPath) -> Option<String> {
+    let name = path.file_name()?;
+    let plain = name.as_bytes().strip_suffix(ZSTD_SUFFIX).unwrap_or(name.as_bytes());
+    let id = plain.strip_suffix(SUFFIX).and_then(named_id)?;
+    String::from_utf8(id.to_vec()).ok()
+}
+
 pub(super) fn is_rollout_name(path: &RelPath) -> bool {
-    path.file_name().is_some_and(|name| {
-        let name = name.as_bytes();
-        let plain = name.strip_suffix(ZSTD_SUFFIX).unwrap_or(name);
-        plain.strip_suffix(SUFFIX).and_then(named_id).is_some()
-    })
+    rollout_id(path).is_some()
 }
 
 /// Finds the rollouts of a store. A compressed one is left out if it is also there uncompressed.

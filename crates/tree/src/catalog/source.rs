@@ -12,7 +12,7 @@ use swarmletfs_base::model::{SkipReason, SkipReport};
 use swarmletfs_base::name::{Name, RelPath, printable_path};
 use swarmletfs_base::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
 use swarmletfs_trace::known::{self, Detected, FORMATS, alternatives, expected_contents};
-use swarmletfs_trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
+use swarmletfs_trace::{Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
 
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -229,15 +229,20 @@ impl Source {
         Ok(source.with_format(Box::new(Swarmlet::only(worker))))
     }
 
-    /// Opens Claude Code's folder `path` as a store that holds only the worker of `transcript`, a
-    /// path from that folder. Nothing else is listed or read.
-    pub fn open_transcript(path: &Path, transcript: RelPath) -> Result<Source, SourceError> {
+    /// Opens a program's folder `path` as a store that holds only the worker of `transcript`, a
+    /// path from that folder. Nothing else is listed or read. `create` creates the format, as
+    /// [`KnownFormat::create_for_file`] does.
+    pub fn open_transcript(
+        path: &Path,
+        transcript: RelPath,
+        create: fn(RelPath) -> Box<dyn Format>,
+    ) -> Result<Source, SourceError> {
         let store = Disk::open(path)
             .map_err(|error| SourceError::Open { path: path.to_path_buf(), error })?;
         if store.is_in_own_mount() {
             return Err(SourceError::OwnMount(path.to_path_buf()));
         }
-        let format = Box::new(ClaudeCode::transcripts().only(transcript.clone()));
+        let format = create(transcript.clone());
         let source = Source::from_store(Arc::new(store), None).with_format(format);
         Ok(Source { file: Some(transcript), ..source })
     }

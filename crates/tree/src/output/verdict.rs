@@ -13,6 +13,8 @@ use swarmletfs_base::text::count;
 
 /// Maximum length of a verdict, in bytes.
 pub const MAX: usize = 800;
+/// Beginning of a verdict, before the name of the worker.
+pub const HEAD: &str = "[swarmletfs] Record of agent ";
 /// Maximum lengths of a quoted line, in bytes. A shorter one is used if a longer one does not fit.
 const QUOTE_LENGTHS: [usize; 3] = [160, 100, 60];
 /// Maximum length of a quoted file name or of a worker's id, in bytes.
@@ -65,7 +67,7 @@ impl VerdictFacts<'_> {
     /// bytes.
     fn text(&self) -> String {
         let head = format!(
-            "[swarmletfs] Record of agent {} ({}): {}. {}.",
+            "{HEAD}{} ({}): {}. {}.",
             plain(&self.name, NAME_MAX),
             plain(self.worker.task_type.as_deref().unwrap_or("agent"), NAME_MAX),
             plain(
