@@ -159,10 +159,11 @@ fn workers(mount: &Mount, matches: impl Fn(&Value) -> bool) -> Vec<String> {
 }
 
 /// Runs a session and follows it through a mount: before each turn of `growth`, its only worker is
-/// running and has so many calls. Returns the mount and the worker's id when the session has ended.
-fn follow(client: &Client, growth: &[(usize, usize)]) -> (Session, Mount, String) {
+/// running and has so many calls. `hook` is the hook of the session, if it has one. Returns the
+/// mount and the worker's id when the session has ended.
+fn follow(client: &Client, growth: &[(usize, usize)], hook: &[&str]) -> (Session, Mount, String) {
     let turns: Vec<usize> = growth.iter().map(|(turn, _)| *turn).collect();
-    let mut session = Session::held_before(client, &turns, &[]);
+    let mut session = Session::held_before(client, &turns, hook);
     let mount = Mount::new(&session.store());
     let main = eventually("the session", || workers(&mount, |_| true).pop());
     for (position, &(turn, calls)) in growth.iter().enumerate() {

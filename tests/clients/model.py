@@ -1,7 +1,8 @@
 """A model on loopback that plays a script, for any API that an agent program speaks.
 
 A script is {"main": [turn, …], "agents": {NAME: [turn, …]}, "after": {NAME: turn}}. A turn is a list of blocks:
-{"text": …}, or {"tool": NAME, "input": {…}}. An input may be a function of the request. A request of a conversation whose first message holds the name of an agent
+{"text": …}, or {"tool": NAME, "input": {…}}. An input may be a function of the request. A turn [{"error": TEXT}] is an
+error of the API. A request of a conversation whose first message holds the name of an agent
 gets that agent's turns, and any other gets those of "main". What the model already said in a request decides its turn,
 so the same script gives the same conversation every time. An agent in "after" gets no answer before that turn of "main".
 
@@ -143,7 +144,12 @@ class RequestHandler(BaseHTTPRequestHandler):
         name, turn = model.place(request)
         model.write(path, name, turn, request)
         model.wait(name, turn)
-        answer, kind = api.answer(path, request, f"{name or 'title'}-{turn:02}", model.blocks(name, turn, request))
+        blocks = model.blocks(name, turn, request)
+        if "error" in blocks[0]:
+            error = {"message": blocks[0]["error"], "type": "invalid_request_error"}
+            self.answer(400, json.dumps({"error": error}).encode())
+            return
+        answer, kind = api.answer(path, request, f"{name or 'title'}-{turn:02}", blocks)
         self.answer(200, answer.encode(), kind)
         model.note_answer(name, turn)
 

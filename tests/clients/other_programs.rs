@@ -69,7 +69,9 @@ fn codex_is_followed_while_it_runs_and_read_afterwards() {
     if !CODEX.is_here() {
         return;
     }
-    let (_session, mount, main) = follow(&CODEX, &[(1, 1), (5, 6)]);
+    // The script checks that its words reach the model.
+    let hook = [env!("CARGO_BIN_EXE_swarmletfs"), "hook", "codex", "--max-time", "20s"];
+    let (_session, mount, main) = follow(&CODEX, &[(1, 1), (5, 6)], &hook);
 
     let seen = worker(&mount, &main);
     let [commands @ .., spawn, wait] = &calls(&seen)[..] else { panic!("{seen:#}") };
@@ -111,7 +113,7 @@ fn gemini_is_followed_while_it_runs_and_read_afterwards() {
     if !GEMINI.is_here() {
         return;
     }
-    let (_session, mount, main) = follow(&GEMINI, &[(1, 1), (5, 7)]);
+    let (_session, mount, main) = follow(&GEMINI, &[(1, 1), (5, 7)], &[]);
 
     let seen = worker(&mount, &main);
     let wanted = [
@@ -145,7 +147,7 @@ fn mini_swe_agent_is_followed_while_it_runs_and_read_afterwards() {
     if !MINI_SWE_AGENT.is_here() {
         return;
     }
-    let (_session, mount, main) = follow(&MINI_SWE_AGENT, &[(1, 1), (3, 5)]);
+    let (_session, mount, main) = follow(&MINI_SWE_AGENT, &[(1, 1), (3, 5)], &[]);
 
     let seen = worker(&mount, &main);
     let [commands @ .., submission] = &calls(&seen)[..] else { panic!("{seen:#}") };
@@ -163,7 +165,7 @@ fn openhands_is_followed_while_it_runs_and_read_afterwards() {
     if !OPENHANDS.is_here() {
         return;
     }
-    let (_session, mount, main) = follow(&OPENHANDS, &[(1, 1), (5, 7)]);
+    let (_session, mount, main) = follow(&OPENHANDS, &[(1, 1), (5, 7)], &[]);
 
     let seen = worker(&mount, &main);
     let wanted = [

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands between Claude Code and a hook: writes down what the hook is told, what it answers and how long it takes.
+"""Stands between a program and a hook: writes down what the hook is told, what it answers and how long it takes.
 
 usage: recorder.py LOG [COMMAND ARGUMENT...]
   Without COMMAND, it answers as a hook should: with a context where one reaches the session that started a subagent.

@@ -33,11 +33,13 @@ def messages(request):
 
 
 def first_words(request):
-    """Returns the texts of the user that the program did not add itself. A subagent may start with those of its parent."""
+    """Returns the texts of the user that the program did not add itself. A subagent may start with those of its parent.
+
+    A task that another agent gives counts as well: a service would decrypt it."""
     users = (
-        "\n".join(part.get("text", "") for part in item.get("content") or [])
+        "\n".join(part.get("text") or part.get("encrypted_content", "") for part in item.get("content") or [])
         for item in messages(request) or []
-        if item.get("type") == "message" and item.get("role") == "user"
+        if item.get("role") == "user" or item.get("recipient", "/root") != "/root"
     )
     return "\n".join(text for text in users if not text.startswith("<"))
 
