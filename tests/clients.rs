@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use swarmletfs_trace::known::{CLAUDE_CODE, CODEX};
 
 use crate::mount::eventually;
 use crate::support::Mount;
@@ -199,4 +200,13 @@ fn calls(worker: &Value) -> Vec<(&str, &str)> {
     calls
         .map(|call| (call["tool"].as_str().unwrap(), call["outcome"].as_str().unwrap_or_default()))
         .collect()
+}
+
+#[test]
+fn tested_versions_are_the_versions_that_run_here() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/package.json");
+    let package: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    for (name, format) in [("@anthropic-ai/claude-code", &CLAUDE_CODE), ("@openai/codex", &CODEX)] {
+        assert_eq!(package["dependencies"][name].as_str(), format.tested_version, "{name}");
+    }
 }

@@ -28,6 +28,9 @@ const WORD_MAX: usize = 200;
 /// Maximum size of the state of a session in the background, in bytes.
 const JOB_STATE_MAX: usize = 1 << 20;
 
+/// The version of Claude Code that tests/clients runs.
+pub(crate) const TESTED_VERSION: &str = "2.1.332";
+
 pub struct ClaudeCode;
 
 impl ClaudeCode {

@@ -25,6 +25,9 @@ use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, Worker, WorkerId};
 use swarmletfs_base::name::{RelPath, to_file_name};
 use swarmletfs_base::store::Store;
 
+/// The version of Codex CLI that tests/clients runs.
+pub(crate) const TESTED_VERSION: &str = "0.171.0";
+
 pub struct Codex;
 
 impl Codex {

@@ -6,11 +6,15 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+
+use super::lenient::{MaybeObject, MaybeStr};
 use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
     ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenHands, Swarmlet, SweAgent,
+    claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -19,6 +23,8 @@ use swarmletfs_base::store::{Kind, Store};
 
 /// Maximum number of directory entries visited to recognize a store.
 const DETECTION_ENTRIES_MAX: usize = 100_000;
+/// Maximum length of a program's version, in bytes.
+const VERSION_MAX: usize = 40;
 const DETECTION_TIME_MAX: Duration = Duration::from_secs(5);
 
 pub struct KnownFormat {
@@ -35,6 +41,9 @@ pub struct KnownFormat {
     /// is empty, the store is empty, too.
     pub sessions: Option<&'static str>,
     pub session_files: SessionFiles,
+    /// The newest version of the program whose sessions are tested. `None` if no session states
+    /// the version, or real sessions are not tested.
+    pub tested_version: Option<&'static str>,
 }
 
 /// The files of a program's directory that belong to its sessions. The others may hold its
@@ -81,6 +90,7 @@ pub static SWARMLET: KnownFormat = KnownFormat {
     recognition: Recognition::Shape,
     sessions: None,
     session_files: SessionFiles::Store,
+    tested_version: None,
 };
 
 pub static CLAUDE_CODE: KnownFormat = KnownFormat {
@@ -98,6 +108,7 @@ pub static CLAUDE_CODE: KnownFormat = KnownFormat {
     recognition: Recognition::Content(|probe| ClaudeCode.recognizes(probe)),
     sessions: Some("projects"),
     session_files: SessionFiles::Folders(&["projects"]),
+    tested_version: Some(claude_code::TESTED_VERSION),
 };
 
 pub static CODEX: KnownFormat = KnownFormat {
@@ -111,6 +122,7 @@ pub static CODEX: KnownFormat = KnownFormat {
     recognition: Recognition::Content(|probe| Codex.recognizes(probe)),
     sessions: Some("sessions"),
     session_files: SessionFiles::Folders(&["sessions", "archived_sessions"]),
+    tested_version: Some(codex::TESTED_VERSION),
 };
 
 pub static GEMINI_CLI: KnownFormat = KnownFormat {
@@ -124,6 +136,7 @@ pub static GEMINI_CLI: KnownFormat = KnownFormat {
     recognition: Recognition::Content(|probe| GeminiCli.recognizes(probe)),
     sessions: Some("tmp"),
     session_files: SessionFiles::Folders(&["tmp"]),
+    tested_version: None,
 };
 
 pub static OPENHANDS: KnownFormat = KnownFormat {
@@ -140,6 +153,7 @@ pub static OPENHANDS: KnownFormat = KnownFormat {
     recognition: Recognition::Content(|probe| OpenHands.recognizes(probe)),
     sessions: None,
     session_files: SessionFiles::Folders(&["sessions", "conversations"]),
+    tested_version: None,
 };
 
 pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
@@ -156,6 +170,7 @@ pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
     recognition: Recognition::Content(|probe| MiniSweAgent.recognizes(probe)),
     sessions: None,
     session_files: SessionFiles::At(|path| MiniSweAgent.locate(path).is_some()),
+    tested_version: None,
 };
 
 pub static SWE_AGENT: KnownFormat = KnownFormat {
@@ -166,6 +181,7 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
     recognition: Recognition::Content(|probe| SweAgent.recognizes(probe)),
     sessions: None,
     session_files: SessionFiles::At(|path| SweAgent.locate(path).is_some()),
+    tested_version: None,
 };
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
@@ -210,11 +226,52 @@ impl KnownFormat {
         }
     }
 
+    /// Returns the version of the program that the beginning of a transcript states, if it is newer
+    /// than the tested one.
+    pub fn newer_version(&self, head: &[u8]) -> Option<String> {
+        let tested = self.tested_version?;
+        let version = head.split(|byte| *byte == b'\n').find_map(stated_version)?;
+        (numbers(&version) > numbers(tested)).then_some(version)
+    }
+
     /// Returns true if the directory of sessions exists and is empty.
     fn is_prepared(&self, store: &dyn Store) -> bool {
         let folder = self.sessions.map(RelPath::constant);
         folder.is_some_and(|folder| store.list(&folder).is_ok_and(|entries| entries.is_empty()))
     }
+}
+
+/// A line that may state the version of its program: Claude Code does so in the line, Codex in the
+/// facts of the session.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct VersionedLine<'a> {
+    #[serde(borrow)]
+    version: MaybeStr<'a>,
+    #[serde(borrow)]
+    payload: MaybeObject<VersionedPayload<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct VersionedPayload<'a> {
+    #[serde(borrow)]
+    cli_version: MaybeStr<'a>,
+}
+
+/// Returns the version in a line. A text that is no version, which could be of any length, counts
+/// as absent.
+fn stated_version(line: &[u8]) -> Option<String> {
+    let line: VersionedLine<'_> = serde_json::from_slice(line).ok()?;
+    let of_session = line.payload.0.and_then(|payload| payload.cli_version.non_empty());
+    let version = line.version.non_empty().or(of_session)?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+');
+    (version.len() <= VERSION_MAX && version.bytes().all(is_plain)).then_some(version)
+}
+
+/// Returns the numbers of a version up to a part that is none, such as `alpha`.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
 }
 
 #[derive(Debug)]
@@ -307,6 +364,28 @@ mod tests {
             }
         }
         assert!(KnownFormat::by_name("other").is_none());
+    }
+
+    #[test]
+    fn only_a_newer_version_than_the_tested_one_is_returned() {
+        let found = |format: &KnownFormat, version: &str| {
+            let claude_code =
+                format!("{{\"type\":\"summary\"}}\n{{\"version\":\"{version}\"}}\n{{");
+            let codex = format!("{{\"payload\":{{\"cli_version\":\"{version}\"}}}}\n");
+            let head = if format.name == CODEX.name { codex } else { claude_code };
+            format.newer_version(head.as_bytes())
+        };
+        for format in [&CLAUDE_CODE, &CODEX] {
+            let tested = format.tested_version.unwrap();
+            for newer in [&format!("{tested}.1"), "99", "99.0.0-alpha.1", "9999.0.1+x"] {
+                assert_eq!(found(format, newer).as_deref(), Some(newer));
+            }
+            for other in [tested, "0.1", "", "alpha", "99\\u001b[31m", &"9".repeat(50)] {
+                assert_eq!(found(format, other), None, "{other}");
+            }
+        }
+        assert_eq!(found(&GEMINI_CLI, "99"), None);
+        assert_eq!(CODEX.newer_version(b"\xff\n[1]\n{\"payload\":1}"), None);
     }
 
     #[test]

@@ -28,14 +28,17 @@ use crate::cli::{discover, mountpoint, probe};
 use crate::error::Result;
 use crate::model::SkipReason;
 use crate::name::RelPath;
+use crate::store::read_range;
 use crate::text::count;
 use crate::trace::KnownFormat;
-use crate::view::{Filter, View, VisibleWorkers};
+use crate::view::{Filter, View, VisibleWorkers, WorkerFiles};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Refresh interval that is never reached: the report uses the first state that was read.
 const NO_REFRESH: Duration = Duration::from_secs(86_400);
 const MAX_NAMED_RUNS: usize = 5;
+/// Number of bytes of a transcript in which the version of its program is searched.
+const HEAD_MAX: usize = 256 << 10;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stores {
@@ -295,7 +298,9 @@ impl Stores {
             .map(|store| (store.facts_index, store.path.clone()))
             .collect();
         for (number, store) in opened.into_iter().enumerate() {
+            let newer = newer_version(&view, &visible, number, &store);
             self.add_store(store, number, &visible, owner.as_deref());
+            self.findings.extend(newer);
         }
         self.inspect_recordings(&recorded, arguments.repair);
         for message in &visible.list_errors {
@@ -356,6 +361,33 @@ impl Stores {
         facts.workers = Some(workers.total());
         self.findings.extend(findings.into_iter().map(|finding| finding.about(&facts.path)));
     }
+}
+
+/// Returns the finding on the version of the program that wrote the latest session of a store, if
+/// it is newer than the tested one. `number` is the index of the store in the view.
+fn newer_version(
+    view: &View,
+    visible: &VisibleWorkers,
+    number: usize,
+    store: &OpenedStore,
+) -> Option<Finding> {
+    let format = KnownFormat::by_name(store.format)?;
+    let tested = format.tested_version?;
+    let members = visible.members.iter().filter(|member| member.entry.source() == number);
+    let latest = members.max_by_key(|member| member.entry.created_at)?;
+    let transcript =
+        WorkerFiles::new(view, latest).open(&RelPath::constant("source.jsonl")).ok()?;
+    let version = format.newer_version(&read_range(&*transcript, 0, HEAD_MAX).ok()?)?;
+    let message = format!(
+        "sessions of {} {version}, which is newer than {tested}, the last one tested",
+        format.program.name
+    );
+    let remedy = format!(
+        "`swarmletfs validate {}` says what of them was not understood",
+        shell_quote(&store.path)
+    );
+    let finding = Finding::note("store", "newer_version", message).with_remedy(remedy);
+    Some(finding.about(&display_path(&store.path)))
 }
 
 /// Returns the finding on `run`, to which `shown` of all workers belong.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use swarmletfs_trace::known::CLAUDE_CODE;
 
 use super::{IsolatedDoctor, finding, findings};
 use crate::cli::printing::{check_lines, hostile_names};
@@ -444,4 +445,27 @@ fn doctor_names_the_places_of_known_programs() {
     let report = environment(Path::new("/")).json(&[&current]).unwrap();
     assert_eq!(report["places"], json!([]));
     assert_eq!(findings(&report, "unread_program"), Vec::<&Value>::new());
+}
+
+/// The latest session counts: older ones may have been read long ago.
+#[test]
+fn doctor_notes_sessions_of_a_newer_version_than_was_tested() {
+    let sandbox = MountSandbox::new();
+    let keep = sandbox.path();
+    let projects = keep.join("store/projects/p");
+    fs::create_dir_all(&projects).unwrap();
+    let write = |id: &str, day: u32, version: &str| {
+        let line = json!({"type": "user", "uuid": id, "sessionId": id, "version": version,
+            "cwd": "/app", "timestamp": format!("2026-11-{day:02}T10:00:00.000Z"),
+            "message": {"role": "user", "content": "Fix it."}});
+        fs::write(projects.join(format!("{id}.jsonl")), format!("{line}\n")).unwrap();
+    };
+    write("11111111-aaaa-bbbb-cccc-222222222222", 2, "99.1.0");
+    let path = keep.join("store");
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let named = ["Claude Code 99.1.0", CLAUDE_CODE.tested_version.unwrap(), "swarmletfs validate"];
+    finding(&report, "newer_version", "note", &named);
+    write("11111111-aaaa-bbbb-cccc-333333333333", 3, "2.0.0");
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    assert_eq!(findings(&report, "newer_version"), [&Value::Null; 0]);
 }
