@@ -124,11 +124,12 @@ impl Tree {
         folder: Vec<u8>,
         status: Option<String>,
         outcome: Option<String>,
+        attention: Option<String>,
         task_type: Option<String>,
         tag: Option<String>,
         limit: Option<usize>,
     ) -> PyResult<String> {
-        let query = WorkerListQuery { status, outcome, task_type, tag, after: None };
+        let query = WorkerListQuery { status, outcome, attention, task_type, tag, after: None };
         detached(py, || {
             let tree = self.get()?;
             let listed = tree.with_path(&folder, Symlinks::Follow, |place| {
@@ -277,10 +278,12 @@ impl Tree {
             "finished" => WaitCondition::Finished,
             "failed" => WaitCondition::Failed,
             "waiting" => WaitCondition::Waiting,
+            "attention" => WaitCondition::Attention,
             "any" => WaitCondition::Any,
             other => {
-                let message =
-                    format!("cannot wait until {other:?}; try finished, failed, waiting or any");
+                let message = format!(
+                    "cannot wait until {other:?}; try finished, failed, waiting, attention or any"
+                );
                 return Err(Failure::invalid(message).into());
             }
         };

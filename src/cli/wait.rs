@@ -7,6 +7,7 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,12 +19,16 @@ use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::view_args::ViewArgs;
 use super::{duration, exit};
+use crate::analysis::attention::AttentionLevel;
+use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
 use crate::query::since::{ViewSnapshot, state_hash};
 use crate::query::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::Renderer;
 use crate::route::cursor::Cursor;
+use crate::view::Member;
+use swarmletfs_base::deadline::Deadline;
 
 pub(super) const HELP: &str = "\
 Prints what happened since the start, or since --since, in the format of `swarmletfs since`; the \
@@ -78,6 +83,9 @@ pub(super) enum UntilArg {
     Failed,
     /// A worker waits for a person: for an answer, or for permission
     Waiting,
+    /// A worker needs a person: it waits, failed, claims what its record contradicts, or left a
+    /// check red
+    Attention,
     /// Anything changed: a worker, a file, or the set of workers
     Any,
 }
@@ -88,6 +96,7 @@ impl From<UntilArg> for WaitCondition {
             UntilArg::Finished => WaitCondition::Finished,
             UntilArg::Failed => WaitCondition::Failed,
             UntilArg::Waiting => WaitCondition::Waiting,
+            UntilArg::Attention => WaitCondition::Attention,
             UntilArg::Any => WaitCondition::Any,
         }
     }
@@ -180,7 +189,9 @@ pub(super) fn wait(
         }
         if needs_snapshot(until, &renderer, since_cursor, &mut last_state, is_thorough) {
             let snapshot = ViewSnapshot::take(renderer.view());
-            if until.is_met(&snapshot, since_cursor, cursor) {
+            if until.is_met(&snapshot, since_cursor, cursor, |members| {
+                needs_person(&renderer, members)
+            }) {
                 return Ok(WaitEnd::Occurred(report(&renderer, until, &snapshot, cursor)?));
             }
         }
@@ -217,11 +228,20 @@ fn needs_snapshot(
     if !until.may_hold(&renderer.view().visible()) {
         return false;
     }
-    if until == WaitCondition::Any || since_cursor.is_some() {
+    let reads_records = matches!(until, WaitCondition::Any | WaitCondition::Attention);
+    if reads_records || since_cursor.is_some() {
         let state = Some(state_hash(renderer.view(), is_thorough));
         return std::mem::replace(last_state, state) != state;
     }
     true
+}
+
+/// Returns true if one of `members` needs a person, by its own record.
+fn needs_person(renderer: &Renderer, members: &[Arc<Member>]) -> bool {
+    let analyzer = renderer.analyzer();
+    let digests = analyzer.digests(&analyzer.states(members), false, Deadline::never());
+    let mut digests = digests.iter().filter_map(DigestResult::digest);
+    digests.any(|digest| digest.attention.level() == AttentionLevel::High)
 }
 
 fn report(

@@ -127,7 +127,7 @@ fn open_calls_of_an_unfinished_worker_are_running() {
     let swarm = see(&tree, "summary").unwrap().text().to_owned();
     assert!(
         swarm.contains(
-            "; 1 call ended, running: 002_sql.txt since 2026-01-20T10:00:05Z $ select 1 and 1 more\n"
+            "    1 call ended, 2 running: 002_sql.txt since 2026-01-20T10:00:05Z $ select 1\n"
         ),
         "{swarm}"
     );

@@ -20,6 +20,7 @@ class Tree:
         folder: bytes,
         status: str | None,
         outcome: str | None,
+        attention: str | None,
         task_type: str | None,
         tag: str | None,
         limit: int | None,

@@ -104,6 +104,7 @@ class View:
         *,
         status: str | None = None,
         outcome: str | None = None,
+        attention: str | None = None,
         type: str | None = None,
         tag: str | None = None,
         run: str | int | None = None,
@@ -112,12 +113,13 @@ class View:
         """Returns the workers that match all arguments, in the order of index.json.
 
         `status` is what a worker reports of itself: `running`, `completed`, `failed`, `abandoned`.
-        `outcome` is what its record shows: `ok`, `failed`, `unknown`. `run` may be `latest`.
+        `outcome` is what its record shows: `ok`, `failed`, `unknown`. `attention` is whether it needs
+        a person: `high`, `low`, `none`. `run` may be `latest`.
         """
         folder = b"." if run is None else b"runs/" + _component(str(run)) + b"/."
         if limit is not None and limit < 0:
             raise Invalid(f"cannot use {limit} as a limit: it is negative")
-        rows = json.loads(self._tree.workers(folder, status, outcome, type, tag, limit))
+        rows = json.loads(self._tree.workers(folder, status, outcome, attention, type, tag, limit))
         return [RecordedWorker(self, row["id"], row) for row in rows]
 
     def worker(self, id: str) -> RecordedWorker:
@@ -239,7 +241,7 @@ class View:
     def wait(
         self,
         *,
-        until: Literal["finished", "failed", "waiting", "any"] = "finished",
+        until: Literal["finished", "failed", "waiting", "attention", "any"] = "finished",
         timeout: float | None = None,
         since: str | None = None,
     ) -> Changes:
@@ -288,6 +290,11 @@ class RecordedWorker:
     def status(self) -> str:
         """What the worker reports of itself."""
         return str(self.info["status"])
+
+    @property
+    def attention(self) -> dict[str, Any] | None:
+        """Whether it needs a person, and why: `level` and `reasons`. None if it was not read in time."""
+        return self.info.get("attention")
 
     @property
     def outcome(self) -> str | None:

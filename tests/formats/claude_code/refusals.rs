@@ -115,6 +115,6 @@ fn only_a_later_success_of_the_same_attempt_resolves_a_failure() {
         (index["outcome"].as_str().unwrap().to_owned(), is_checked)
     };
     assert_eq!(outcome("make test"), ("ok".to_owned(), false));
-    assert_eq!(outcome("make build"), ("unknown".to_owned(), true));
-    assert_eq!(outcome("ls"), ("unknown".to_owned(), true));
+    assert_eq!(outcome("make build"), ("failed".to_owned(), true));
+    assert_eq!(outcome("ls"), ("failed".to_owned(), true));
 }

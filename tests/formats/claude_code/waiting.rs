@@ -28,9 +28,9 @@ fn open_question_is_waited_for() {
     assert!(matches!(checked.0[&b"by/status/waiting/s"[..]], Seen::Link(_)));
     assert!(checked.text("s", "summary").contains("outcome  unknown: it waits for a person"));
     let summary = swarm_text(&checked, "summary");
-    let line =
-        "waiting for a person (1):\n  s: since 2026-02-01T10:00:03Z, question: Which database?";
+    let line = "needs you (1):\n  s  01 Feb  ";
     assert!(summary.contains(line), "{summary}");
+    assert!(summary.contains("question: Which database? Which port?\n"), "{summary}");
     assert!(summary.contains("workers  1: 1 waiting"), "{summary}");
     let store = store();
     store.write(&place("s"), asking().bytes());

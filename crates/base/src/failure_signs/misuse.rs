@@ -27,7 +27,7 @@ const MISUSE: &str = r"(?xi-u)
     | ^make:\s.*no\ rule\ to\ make\ target | \bno\ tasks?\s.*\bfound\b
     | ^error:\ could\ not\ find\ `Cargo\.toml` | ^go:\ (?:cannot\ find\ main\ module|go\.mod\ file\ not\ found)";
 /// Matches the result of a call that was stopped with other calls of its message.
-const CANCELLED: &str = r"(?i-u)\bcancel|\bsibling tool call";
+const CANCELLED: &str = r"(?i-u)\bcancel|\bsibling tool call|\binterrupted by\b";
 
 static MISUSES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(MISUSE).ok());
 static CANCELLATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(CANCELLED).ok());

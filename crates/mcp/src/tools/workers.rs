@@ -26,8 +26,9 @@ pub(super) fn tools() -> Vec<ToolEntry> {
         tool(
             "list_workers",
             "Lists workers, one object per line: id, status (what it reports itself), outcome \
-            (what its record shows: ok, failed or unknown), cause of a failure, task, type, tags, \
-            times, and checks that its claims do not pass. Start here, or with read_file summary.",
+            (what its record shows: ok, failed or unknown), attention (whether it needs a person, \
+            and why), cause of a failure, task, type, tags, times, and checks that its claims do \
+            not pass. Start here, or with read_file summary.",
             list_workers,
         ),
         tool(
@@ -82,6 +83,8 @@ struct ListWorkersInput {
     status: Option<String>,
     /// Only workers with this outcome: ok, failed, unknown
     outcome: Option<String>,
+    /// Only workers that need a person this much: high, low, none
+    attention: Option<String>,
     /// Only workers with this type of task
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -100,6 +103,7 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
     let query = WorkerListQuery {
         status: non_empty(args.status),
         outcome: non_empty(args.outcome),
+        attention: non_empty(args.attention),
         task_type: non_empty(args.kind),
         tag: non_empty(args.tag),
         after: non_empty(args.cursor),

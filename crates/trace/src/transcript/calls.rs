@@ -246,8 +246,8 @@ pub(super) fn call_result(
         is_misuse: (result.verdict.outcome == Outcome::Failed || suspect.is_some())
             && is_misuse(result.verdict.exit_code, &result.text),
         suspect: hint.or(suspect),
-        denial: match result.verdict.outcome {
-            Outcome::NotRun => denial_line(&result.text),
+        denial: match (result.verdict.outcome, &result.stage) {
+            (Outcome::NotRun, _) | (_, Stage::CutOff) => denial_line(&result.text),
             _ => None,
         },
         spilled: result.spilled.as_deref().map(|name| shorten(name, WORD_MAX)),

@@ -175,6 +175,9 @@ impl Attention {
             (Status::Abandoned, LastStep::Result) => {
                 Some((ReasonKind::Cut, "it stopped before it answered the last result"))
             }
+            (Status::Abandoned, LastStep::Call) if worker.parent.is_some() => {
+                Some((ReasonKind::Cut, "it stopped before its last call had a result"))
+            }
             (Status::Abandoned | Status::Unknown, LastStep::Interruption) => {
                 Some((ReasonKind::Interrupted, "its user stopped it"))
             }
@@ -218,6 +221,10 @@ fn waits(Record { worker, trace, .. }: &Record) -> Option<AttentionReason> {
     let high = |line: &str| AttentionReason::new(ReasonKind::Waits, AttentionLevel::High, line);
     if let Some(wait) = &worker.waiting {
         return Some(AttentionReason { since: wait.since, ..high(&wait.request) });
+    }
+    // What another worker started waits for nobody else.
+    if worker.parent.is_some() {
+        return None;
     }
     let last_call = trace.calls.last();
     match (worker.status, trace.last_step) {

@@ -312,18 +312,16 @@ fn progress(row: &WorkerRow, latest: Time) -> String {
         .map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
     let digest = row.digest.as_ref().filter(|_| !row.status().is_finished());
     let calls = digest.and_then(|digest| running_calls(digest));
-    format!("{}, {last}{}{}", row.status(), silent.unwrap_or_default(), calls.unwrap_or_default())
+    let calls = calls.map(|calls| format!("\n{calls}")).unwrap_or_default();
+    format!("{}, {last}{}{calls}", row.status(), silent.unwrap_or_default())
 }
 
-/// Returns a clause that names the running call of an unfinished worker, the first of several, and
-/// counts the calls that ended. Returns `None` if no call is known to run.
+/// Returns a line that counts the calls of an unfinished worker that ended and that run, and names
+/// the first of these. Returns `None` if no call is known to run.
 fn running_calls(digest: &WorkerDigest) -> Option<String> {
-    let more = match digest.open.checked_sub(1)? {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let ended = count(digest.calls.saturating_sub(digest.open), "call");
-    Some(format!("; {ended} ended, running: {}{more}", digest.open_call))
+    let open = digest.open;
+    let ended = count(digest.calls.saturating_sub(open), "call");
+    (open > 0).then(|| format!("{ended} ended, {open} running: {}", digest.open_call))
 }
 
 /// Names the time of a worker's last message, or of its last write if its messages have no times.

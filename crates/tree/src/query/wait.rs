@@ -33,6 +33,8 @@ pub enum WaitCondition {
     Failed,
     /// A worker waits for a person.
     Waiting,
+    /// A worker needs a person for any reason: its attention is high.
+    Attention,
     Any,
 }
 
@@ -43,9 +45,22 @@ impl WaitCondition {
     }
 
     /// Returns true if the condition is met. `given` is the caller's cursor, if any. `start` is
-    /// that cursor, or the cursor of the moment the wait began.
-    pub fn is_met(self, snapshot: &ViewSnapshot, given: Option<Cursor>, start: Cursor) -> bool {
+    /// that cursor, or the cursor of the moment the wait began. `needs_person` returns true if the
+    /// attention of one of the workers is high.
+    pub fn is_met(
+        self,
+        snapshot: &ViewSnapshot,
+        given: Option<Cursor>,
+        start: Cursor,
+        needs_person: impl Fn(&[Arc<Member>]) -> bool,
+    ) -> bool {
         match (self, given) {
+            (WaitCondition::Attention, Some(cursor)) => {
+                needs_person(&snapshot.changed(cursor).cloned().collect::<Vec<_>>())
+            }
+            (WaitCondition::Attention, None) => {
+                needs_person(&snapshot.workers().cloned().collect::<Vec<_>>())
+            }
             (WaitCondition::Any, _) => snapshot.has_changes(start),
             (WaitCondition::Failed | WaitCondition::Waiting, Some(cursor)) => {
                 self.is_met_by(snapshot.changed(cursor))
@@ -58,7 +73,7 @@ impl WaitCondition {
 
     fn is_met_by<'a>(self, mut workers: impl Iterator<Item = &'a Arc<Member>>) -> bool {
         match self {
-            WaitCondition::Any => true,
+            WaitCondition::Any | WaitCondition::Attention => true,
             WaitCondition::Failed => workers.any(|member| status(member) == Status::Failed),
             WaitCondition::Waiting => workers.any(|member| status(member) == Status::Waiting),
             WaitCondition::Finished => {
@@ -73,6 +88,7 @@ impl WaitCondition {
             WaitCondition::Finished => "waiting until all workers have finished",
             WaitCondition::Failed => "waiting until a worker fails",
             WaitCondition::Waiting => "waiting until a worker waits for a person",
+            WaitCondition::Attention => "waiting until a worker needs a person",
             WaitCondition::Any => "waiting until something changes",
         };
         let finished = visible.members.iter().filter(|member| status(member).is_finished()).count();

@@ -17,6 +17,8 @@ pub struct WorkerListQuery {
     /// Status, or the word that the worker's program wrote for it.
     pub status: Option<String>,
     pub outcome: Option<String>,
+    /// Level of attention.
+    pub attention: Option<String>,
     pub task_type: Option<String>,
     pub tag: Option<String>,
     /// Only workers after the one with this id.
@@ -43,6 +45,7 @@ impl WorkerListQuery {
         };
         (is(Some(row.status), &self.status) || is(row.status_source.as_deref(), &self.status))
             && is(row.outcome, &self.outcome)
+            && is(row.attention.as_ref().map(|found| found.level.as_str()), &self.attention)
             && is(row.task_type.as_deref(), &self.task_type)
             && self.tag.as_ref().is_none_or(|wanted| row.tags.iter().any(|tag| **tag == **wanted))
     }

@@ -140,7 +140,8 @@ impl<'a> SwarmSummary<'a> {
         self.list(&mut out, Section::AtWork, max, |row, _| progress(row, latest));
         self.list(&mut out, Section::NeedsYou, max, |row, attention| {
             let asks = first_line(attention);
-            row.failure_cause().map_or(asks.clone(), |cause| format!("{asks} And failed: {cause}"))
+            let failed = row.failure_cause().map(|cause| format!("\nfailed: {cause}"));
+            asks + &failed.unwrap_or_default()
         });
         self.failures(&mut out, max);
         self.list(&mut out, Section::Contradicted, max, |_, attention| first_line(attention));
@@ -235,19 +236,24 @@ impl<'a> SwarmSummary<'a> {
         }
     }
 
-    /// Formats a worker of a list: its short id, its day, its title, and a text, on a line of its
-    /// own if it is long.
+    /// Formats a worker of a list: its short id, its day, its title, and a text. The first line of
+    /// the text is beside them if it fits.
     fn entry(&self, at: Option<Timestamp>, row: &WorkerRow, text: &str) -> String {
         let id = one_line(&self.visible.short_id(&row.member.name).display(), TEXT_MAX);
         let day = at.map(|at| at.strftime("%d %b").to_string()).unwrap_or_default();
         let title = clip_chars(&one_line(row.worker().title(), TEXT_MAX), TITLE);
         let head = [id, day, title].into_iter().filter(|part| !part.is_empty());
         let head = format!("  {}", head.collect::<Vec<_>>().join("  "));
-        let text = one_line(text, TEXT_MAX);
-        if head.chars().count() + 2 + text.chars().count() <= WIDTH {
-            return format!("{head}: {text}\n");
+        let mut lines = text.lines().map(|line| one_line(line, TEXT_MAX)).peekable();
+        let fits = |line: &String| head.chars().count() + 2 + line.chars().count() <= WIDTH;
+        let mut out = match lines.next_if(fits) {
+            Some(first) => format!("{head}: {first}\n"),
+            None => format!("{head}:\n"),
+        };
+        for line in lines {
+            out.push_str(&format!("    {}\n", clip_chars(&line, WIDTH - 4)));
         }
-        format!("{head}:\n    {}\n", clip_chars(&text, WIDTH - 4))
+        out
     }
 
     /// Lists those who failed, by cause, the most frequent one first.
