@@ -47,6 +47,7 @@ fn workers_are_listed_by_shared_values() {
     assert_eq!(
         names(&tree, "by"),
         [
+            "attention",
             "branch",
             "day",
             "file",
@@ -74,6 +75,7 @@ fn workers_are_listed_by_shared_values() {
             ][..],
         ),
         ("outcome", &[("failed", &["a"]), ("ok", &["b"]), ("unknown", &["c", "d"])]),
+        ("attention", &[("high", &["a"]), ("none", &["b", "c", "d"])]),
         ("type", &[("code", &["c"]), ("research", &["a", "b"])]),
         ("tag", &[("x", &["a"]), ("y", &["a", "b"])]),
         ("tool", &[("sh", &["b"]), ("sql", &["a", "b"])]),

@@ -469,9 +469,10 @@ fn own_file(entry: &RawEntry, bytes: &[u8]) -> ExpectedNode {
     ExpectedNode::Own { bytes: bytes.to_vec(), mode: mode & 0o555, mtime, identity }
 }
 
-const FACETS: [&str; 14] = [
+const FACETS: [&str; 15] = [
     "status",
     "outcome",
+    "attention",
     "type",
     "tag",
     "tool",
@@ -515,6 +516,7 @@ fn facet_values(facet: &str, member: &Member<'_>) -> Vec<String> {
     match facet {
         "status" => vec![record.status().to_owned()],
         "outcome" => vec![member.worker.outcome.to_owned()],
+        "attention" => vec![member.worker.attention().to_owned()],
         "tag" => record.tags.clone(),
         "tool" => member.worker.calls.iter().map(|call| call.tool.clone()).collect(),
         "run" => record.run.iter().cloned().collect(),

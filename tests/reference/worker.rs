@@ -186,7 +186,7 @@ impl Worker {
                 || inner.strip_prefix(b"logs/").is_some_and(|name| !name.contains(&b'/'))
         };
         let loose = files.iter().filter(|(inner, size, _)| *size > 0 && is_loose(inner)).count();
-        Worker {
+        let mut worker = Worker {
             path: path.to_vec(),
             record,
             calls,
@@ -196,7 +196,11 @@ impl Worker {
             loose,
             newest,
             files,
+        };
+        if worker.outcome == "ok" && !worker.doubts().is_empty() {
+            worker.outcome = "unknown";
         }
+        worker
     }
 
     /// Returns the name of the directory.
@@ -216,6 +220,12 @@ impl Worker {
             self.record.status() == "completed" && contradicting.contains(*name)
         };
         self.checks.iter().filter(is_doubt).copied().collect()
+    }
+
+    /// Returns how much the worker needs a person. In these stores only failures and contradicted
+    /// claims need one.
+    pub fn attention(&self) -> &'static str {
+        if self.outcome == "failed" || !self.doubts().is_empty() { "high" } else { "none" }
     }
 
     pub fn count(&self, outcome: Outcome) -> usize {
