@@ -189,9 +189,9 @@ pub(super) fn wait(
         }
         if needs_snapshot(until, &renderer, since_cursor, &mut last_state, is_thorough) {
             let snapshot = ViewSnapshot::take(renderer.view());
-            if until.is_met(&snapshot, since_cursor, cursor, |members| {
-                needs_person(&renderer, members)
-            }) {
+            if until
+                .is_met(&snapshot, since_cursor, cursor, |members| needs_person(&renderer, members))
+            {
                 return Ok(WaitEnd::Occurred(report(&renderer, until, &snapshot, cursor)?));
             }
         }

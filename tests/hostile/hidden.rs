@@ -271,7 +271,10 @@ fn removed_characters_are_counted() {
     assert!(checks.iter().any(|check| check["name"] == "invisible_characters"), "{index:#}");
     // They cast no doubt on a claim.
     let swarm = text(&tree, "summary");
-    assert!(swarm.contains("\ndata quality, by number of workers: invisible_characters 1\n"), "{swarm}");
+    assert!(
+        swarm.contains("\ndata quality, by number of workers: invisible_characters 1\n"),
+        "{swarm}"
+    );
 }
 
 /// Promise: Budgets hold even if every line contains invisible characters.

@@ -268,8 +268,8 @@ impl Worker {
         self.cwd.as_deref()?.rsplit('/').find(|part| !part.is_empty())
     }
 
-    /// Returns its summary if it has one, and else its task, from its heading on where a line before
-    /// that only introduces it: `Implement the following plan:`.
+    /// Returns its summary if it has one, and else its task. Where the first line of the task only
+    /// introduces a document (`Implement the following plan:`), returns the heading of that.
     pub fn title(&self) -> &str {
         if let Some(summary) = self.summary.as_deref().filter(|text| !text.trim().is_empty()) {
             return summary;
@@ -329,10 +329,11 @@ pub struct ToolCall {
     pub is_open: bool,
     /// A line of the output of a call that is ok by the record, but looks like a failure.
     pub suspect: Option<String>,
-    /// True if the call failed, or looks failed, and did not do its work: a wrong option, an absent program or file.
+    /// True if the call failed, or looks failed, and did not do its work: a wrong option, an absent
+    /// program or file.
     pub is_misuse: bool,
-    /// The reason why the call was refused, by its user, a rule or a hook. `None` for calls that ran
-    /// and calls that were cancelled with others.
+    /// The reason why its user, a rule or a hook refused the call. `None` for calls that ran, and
+    /// for calls that were cancelled with others.
     pub denial: Option<String>,
     pub exit_code: Option<i64>,
     pub duration_ms: Option<u64>,
@@ -386,8 +387,8 @@ impl ToolCall {
         self.is_open && !status.is_finished()
     }
 
-    /// Returns true if a failure of the call leaves nothing undone: it only looked at something, its
-    /// tool refused an edit without effect, or it was called in a wrong way.
+    /// Returns true if a failure of the call leaves nothing undone: it only looked at something,
+    /// its tool refused an edit without effect, or it was called in a wrong way.
     pub fn is_miss(&self) -> bool {
         self.is_misuse || matches!(self.kind(), CallKind::Look | CallKind::Edit | CallKind::Ask)
     }
@@ -623,7 +624,7 @@ impl<'a> Unresolved<'a> {
     }
 
     /// Returns the checks that are red at the end and the deliveries that failed for good, in no
-    /// order, without looks at checks that run elsewhere: what has happened there since is unknown.
+    /// order, without looks at checks that run elsewhere, since their state may have changed.
     pub fn open(&self) -> impl Iterator<Item = &'a ToolCall> {
         let all = self.failed.iter().chain(&self.suspects).copied();
         all.filter(|call| call.steps().iter().any(|step| *step != WorkStep::CiState))
@@ -636,8 +637,8 @@ impl Trace {
     /// - Failed if `status` is failed, if its own command failed, see
     ///   [`Trace::failed_last_call`], or if a failed check or delivery was not made good; see
     ///   [`Unresolved::open`].
-    /// - Ok if it completed, its own command or at least one call is ok, every failed call is a miss
-    ///   or was made good, and the end of no call is missing; see [`Trace::unresolved`] and
+    /// - Ok if it completed, its own command or at least one call is ok, every failed call is a
+    ///   miss or was made good, and the end of no call is missing; see [`Trace::unresolved`] and
     ///   [`Trace::has_gaps`].
     /// - Unknown otherwise.
     pub fn outcome(&self, status: Status) -> Outcome {
@@ -646,12 +647,11 @@ impl Trace {
         if status == Status::Failed || command_failed || self.failed_last_call().is_some() {
             return Outcome::Failed;
         }
-        let is_ok = || self.calls.iter().any(|call| call.outcome == Outcome::Ok);
         let unresolved = self.unresolved();
         if status.is_finished() && unresolved.open().next().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
-            && (exit_code.is_some() || is_ok())
+            && (exit_code.is_some() || self.has_ok_call())
             && unresolved.failed.is_empty()
             && !self.has_gaps()
         {
@@ -675,19 +675,21 @@ impl Trace {
     /// Returns the last executed call if it failed and was no miss. Where no call succeeded at all,
     /// a miss counts as well.
     pub fn failed_last_call(&self) -> Option<&ToolCall> {
-        let is_ok = || self.calls.iter().any(|call| call.outcome == Outcome::Ok);
-        self.calls
-            .iter()
-            .rfind(|call| call.outcome != Outcome::NotRun)
-            .filter(|call| call.outcome == Outcome::Failed && (!call.is_miss() || !is_ok()))
+        self.calls.iter().rfind(|call| call.outcome != Outcome::NotRun).filter(|call| {
+            call.outcome == Outcome::Failed && (!call.is_miss() || !self.has_ok_call())
+        })
+    }
+
+    fn has_ok_call(&self) -> bool {
+        self.calls.iter().any(|call| call.outcome == Outcome::Ok)
     }
 
     pub fn outcomes(&self) -> impl Iterator<Item = (RelPath, Outcome)> {
         self.calls.iter().map(|call| (call.path.clone(), call.outcome))
     }
 
-    /// Returns the calls that failed or look failed, are no miss, and that no later call makes good.
-    /// A later call does if it is ok, does not look like a failure, and makes the same attempt or
+    /// Returns the calls that failed or look failed, are no miss, and that no later call makes
+    /// good. A later call does if it is ok, does not look like a failure, and makes the same attempt or
     /// takes the same steps in the same or a wider scope.
     ///
     /// Parses the commands of all calls, so callers should keep the result.
@@ -711,7 +713,7 @@ impl Trace {
                 continue;
             }
             let steps = call.steps();
-            // A suspect call is ok by the record. Only what it verifies or delivers can be open.
+            // A suspect call is ok by the record. Only a check or a delivery in it can be open.
             let matters = call.outcome == Outcome::Failed || !steps.is_empty() || !call.is_command;
             if matters && (steps.is_empty() || !done.cover(&steps)) {
                 unresolved.push(call);

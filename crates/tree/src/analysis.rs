@@ -20,6 +20,7 @@ mod line_scores;
 mod lines;
 pub mod missing;
 pub mod overlaps;
+pub mod peers;
 pub mod retry;
 pub mod root_cause;
 mod selection;

@@ -182,7 +182,7 @@ fn call_that_never_ran_comes_after_failed_ones() {
     }
     // A program may print this text.
     let mut transcript = begun();
-    transcript.bash("ok", "ls", "a").call("b", "Bash", json!({"command": "cat log"}));
+    transcript.bash("ok", "ls", "a").call("b", "Bash", json!({"command": "./print log"}));
     transcript
         .result("b", json!({"content": "log: Sibling tool call errored", "is_error": true}))
         .says("Done.");

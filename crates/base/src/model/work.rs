@@ -1,4 +1,4 @@
-//! Recognizes what a call is for: a look at something, an edit, a check of the work, a delivery.
+//! Recognizes the purpose of a call: a look at something, an edit, a check of the work, a delivery.
 //!
 //! A check or a delivery is recognized by general words in the command, and by a short table of
 //! well-known programs whose names say nothing. No output of a program is parsed.
@@ -23,7 +23,7 @@ pub enum CallKind {
     Ask,
 }
 
-/// A step of the work that verifies or delivers it, and whose failure matters until it is made good.
+/// A step that verifies or delivers the work. Its failure matters until it is made good.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WorkStep {
     Test(TestScope),
@@ -239,7 +239,7 @@ fn test_scope(words: &[String]) -> TestScope {
     scopes.max().unwrap_or(TestScope::Unit)
 }
 
-/// Words in the name of a tool, by what such a tool is for.
+/// Words in the names of tools, by the purpose of such tools.
 const TOOL_WORDS: [(CallKind, &[&str]); 5] = [
     (CallKind::Edit, &["edit", "write", "create", "patch", "replace", "update", "todo", "insert"]),
     (
@@ -302,10 +302,9 @@ impl ToolCall {
             return CallKind::Look;
         }
         let words = tool_words(&self.tool);
-        let named = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
         TOOL_WORDS
             .iter()
-            .find(|(_, known)| named(known))
+            .find(|(_, known)| words.iter().any(|word| known.contains(&word.as_str())))
             .map_or(CallKind::Command, |(kind, _)| *kind)
     }
 }
@@ -362,8 +361,7 @@ impl DoneSteps {
         let has_check = steps.iter().any(|step| step.is_check());
         let mut failed = steps.iter().filter(|step| step.is_check() == has_check);
         failed.all(|failed| {
-            let is_done = |wanted: WorkStep| self.done.iter().any(|done| done.covers(wanted));
-            is_done(*failed)
+            self.done.iter().any(|done| done.covers(*failed))
                 || match failed {
                     // The parts of the whole were green one by one.
                     WorkStep::Test(All) => [Unit, Integration]

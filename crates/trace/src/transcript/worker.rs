@@ -335,9 +335,9 @@ pub(super) fn read_record(
 
 fn last_step(conversation: &Conversation) -> LastStep {
     let last = conversation.calls.last();
-    let is_refused = last.and_then(|call| call.result.as_ref()).is_some_and(|result| {
-        result.denial.is_some() || result.verdict.outcome == Outcome::NotRun
-    });
+    let is_refused = last
+        .and_then(|call| call.result.as_ref())
+        .is_some_and(|result| result.denial.is_some() || result.verdict.outcome == Outcome::NotRun);
     match conversation.ending {
         Ending::CalledTool => LastStep::Call,
         Ending::AwaitingReply => LastStep::Result,

@@ -32,13 +32,14 @@ pub(super) fn closing_question(words: &str) -> Option<String> {
     let paragraph = end.rsplit("\n\n").next()?;
     let lines = paragraph.lines().filter(|line| !line.trim().is_empty());
     let sentences: Vec<&str> = lines.flat_map(str::unicode_sentences).map(str::trim).collect();
-    let last = sentences.iter().rev().take(SENTENCES);
-    let asks = |sentence: &&&str| {
-        let bare = sentence.trim_end_matches(['*', '_', ')', '"', '”', '`', ' ']);
-        bare.ends_with(['?', '？'])
-            || REQUESTS.as_ref().is_some_and(|request| request.is_match(sentence))
-    };
-    last.into_iter().find(asks).map(|sentence| (*sentence).to_owned())
+    let mut last = sentences.iter().rev().take(SENTENCES);
+    last.find(|sentence| asks(sentence)).map(|sentence| (*sentence).to_owned())
+}
+
+fn asks(sentence: &str) -> bool {
+    let bare = sentence.trim_end_matches(['*', '_', ')', '"', '”', '`', ' ']);
+    bare.ends_with(['?', '？'])
+        || REQUESTS.as_ref().is_some_and(|request| request.is_match(sentence))
 }
 
 #[cfg(test)]

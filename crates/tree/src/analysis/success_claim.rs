@@ -1,4 +1,4 @@
-//! Recognizes claims of success in a worker's final words, and what contradicts them.
+//! Recognizes claims of success in a worker's final words, and the lack of their checks.
 //!
 //! Only general words count; no rule names a tool. Text that admits a failure claims nothing.
 
@@ -80,8 +80,8 @@ pub(super) struct SuccessClaim {
 }
 
 impl SuccessClaim {
-    /// Returns the claim that `words` make, or `None` if they claim nothing. A claim of checks holds
-    /// even where another sentence admits a failure.
+    /// Returns the claim that `words` make, or `None` if they claim nothing. A claim of checks
+    /// holds even where another sentence admits a failure.
     pub(super) fn find(words: &str) -> Option<SuccessClaim> {
         let patterns = PATTERNS.as_ref()?;
         let prose = prose(words.get(..words.floor_char_boundary(WORDS_MAX))?);

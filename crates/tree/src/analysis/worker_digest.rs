@@ -132,7 +132,7 @@ pub struct WorkerDigest {
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub cause: String,
     pub checks: Vec<FailedCheck>,
-    /// The reasons in its own record; those of a file about many workers may be more.
+    /// The reasons in its own record. A file about many workers may have more.
     pub attention: Attention,
     /// Time of the last check that was green.
     pub last_green: Option<Timestamp>,

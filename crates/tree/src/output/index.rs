@@ -11,10 +11,11 @@ use super::json::{
     ReasonJson, SwarmHead, SwarmTail, TranscriptStats, WaitingJson, WorkerIndexJson,
 };
 use super::marker::Marker;
-use crate::analysis::attention::{self, Attention};
+use crate::analysis::attention::Attention;
 use crate::analysis::checks::CheckKind;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::missing::Missing;
+use crate::analysis::peers;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
@@ -210,7 +211,7 @@ pub fn swarm(
 
 pub fn swarm_rows(visible: &VisibleWorkers, rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
-    rows.iter().zip(attention::among_peers(rows)).map(move |(worker_row, attention)| {
+    rows.iter().zip(peers::among_peers(rows)).map(move |(worker_row, attention)| {
         let (digest, fingerprint) =
             (worker_row.digest.as_deref(), worker_row.fingerprint.as_deref());
         let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint);

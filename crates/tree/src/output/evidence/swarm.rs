@@ -105,8 +105,8 @@ fn failed_calls<'a>(
     calls
 }
 
-/// Returns at most `max` calls for which workers that did not fail need attention: those of high
-/// attention first, each part newest first.
+/// Returns at most `max` calls for which workers that did not fail need attention. Calls of high
+/// attention come first, each part newest first.
 fn reason_calls<'a>(
     rows: &'a [WorkerRow],
     record: &dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
@@ -136,7 +136,7 @@ fn reason_calls<'a>(
     calls.collect()
 }
 
-/// Returns the workers that wait for a person, and for what, newest first.
+/// Returns the workers that wait for a person, with their requests, newest first.
 fn waits(rows: &[WorkerRow]) -> Vec<(&Member, String)> {
     let mut found: Vec<(&Member, &AttentionReason)> = rows
         .iter()
@@ -152,8 +152,8 @@ fn waits(rows: &[WorkerRow]) -> Vec<(&Member, String)> {
 
 fn keep_first(calls: &mut Vec<ShownCall<'_>>, max: usize) {
     calls.sort_by(|a, b| {
-        let is_past = |shown: &ShownCall<'_>| shown.is_resolved || shown.call.is_miss();
-        let key = |shown: &ShownCall<'_>| (is_past(shown), Reverse(shown.at));
+        let key =
+            |shown: &ShownCall<'_>| (shown.is_resolved || shown.call.is_miss(), Reverse(shown.at));
         key(a)
             .cmp(&key(b))
             .then_with(|| a.worker.member.name.cmp(&b.worker.member.name))

@@ -1,4 +1,4 @@
-//! The summary of a run or the swarm: who needs a person and why, then what happened.
+//! The summary of a run or the swarm: who needs a person and why, then the course of the work.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::{progress, table, tokens};
-use crate::analysis::attention::{self, Attention, ReasonKind};
+use crate::analysis::attention::{Attention, ReasonKind};
 use crate::analysis::checks::CheckKind;
+use crate::analysis::peers;
 use crate::analysis::worker_digest::{WorkerRow, latest_write};
 use crate::output::causes::{self, CauseGrouping, WorkerCause};
 use crate::output::overlaps;
@@ -67,7 +68,7 @@ pub fn swarm(
     removed: usize,
     newest: Time,
 ) -> String {
-    let attention = attention::among_peers(rows);
+    let attention = peers::among_peers(rows);
     let summary = SwarmSummary { visible, run, rows, attention, removed, newest };
     let mut text = String::new();
     for lines in LINES {
@@ -92,7 +93,7 @@ enum Section {
 }
 
 impl Section {
-    fn of(row: &WorkerRow, attention: &Attention) -> Option<Section> {
+    fn find(row: &WorkerRow, attention: &Attention) -> Option<Section> {
         let has = |kinds: &[ReasonKind]| reason(attention, kinds).is_some();
         let status = row.status();
         if is_at_work(status) {
@@ -202,7 +203,7 @@ impl<'a> SwarmSummary<'a> {
         table::newest_first(self.rows.iter())
             .into_iter()
             .filter_map(|(at, row)| Some((at, row, *attention.get(&row.member.name)?)))
-            .filter(|(_, row, attention)| Section::of(row, attention) == Some(section))
+            .filter(|(_, row, attention)| Section::find(row, attention) == Some(section))
             .collect()
     }
 
@@ -245,8 +246,8 @@ impl<'a> SwarmSummary<'a> {
         let head = [id, day, title].into_iter().filter(|part| !part.is_empty());
         let head = format!("  {}", head.collect::<Vec<_>>().join("  "));
         let mut lines = text.lines().map(|line| one_line(line, TEXT_MAX)).peekable();
-        let fits = |line: &String| head.chars().count() + 2 + line.chars().count() <= WIDTH;
-        let mut out = match lines.next_if(fits) {
+        let room = WIDTH.saturating_sub(head.chars().count() + 2);
+        let mut out = match lines.next_if(|line| line.chars().count() <= room) {
             Some(first) => format!("{head}: {first}\n"),
             None => format!("{head}:\n"),
         };
@@ -324,7 +325,7 @@ impl<'a> SwarmSummary<'a> {
         format!("\nby day:\n{shown}{more}")
     }
 
-    /// Returns the numbers of workers by status and outcome, and what they took and left.
+    /// Returns the numbers of workers by status and outcome, and their totals.
     fn totals(&self) -> String {
         let rows = self.rows;
         let by_status = Status::ALL.into_iter().filter_map(|status| {

@@ -1,0 +1,97 @@
+//! Reasons for attention that follow from other workers: a failed child, and waste.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use super::attention::{Attention, AttentionLevel, AttentionReason, ReasonKind};
+use super::worker_digest::{WorkerDigest, WorkerRow};
+use swarmletfs_base::model::Outcome;
+
+/// Minimum number of workers that have a median.
+const PEERS_MIN: usize = 8;
+/// Factor over the median of its peers from which a worker wastes something.
+const WASTE_FACTOR: u64 = 3;
+/// Numbers below which nothing is wasted: of failed calls, and of edits of one file.
+const FAILED_MIN: u64 = 15;
+const EDITS_MIN: u64 = 25;
+
+/// Returns the attention that each worker of a file about many needs: its own reasons, and those
+/// that follow from the others.
+pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
+    let own = rows.iter().map(|row| row.digest.as_ref().map(|digest| digest.attention.clone()));
+    let mut found: Vec<Attention> = own.map(Option::unwrap_or_default).collect();
+    let by_id: HashMap<String, usize> =
+        rows.iter().enumerate().map(|(at, row)| (row.member.name.display(), at)).collect();
+    for (child, parent) in failed_children(rows, &by_id) {
+        let line = format!("{} failed: {}", child.member.name.display(), cause_of(child));
+        let reason = AttentionReason::new(ReasonKind::ChildFailed, AttentionLevel::High, &line);
+        let since = child.worker().last_message;
+        if let Some(attention) = found.get_mut(parent) {
+            attention.add(AttentionReason { since, ..reason });
+        }
+    }
+    let numbers = [
+        ("failed calls", FAILED_MIN, failed_calls as fn(&WorkerDigest) -> u64),
+        ("edits of one file", EDITS_MIN, edits_of_one_file),
+    ];
+    for (name, min, number) in numbers {
+        let of = |row: &WorkerRow| row.digest.as_deref().map(number);
+        // Workers that do nothing of the kind are no peers.
+        let mut all: Vec<u64> = rows.iter().filter_map(of).filter(|number| *number > 0).collect();
+        all.sort_unstable();
+        let median = match all.get(all.len() / 2) {
+            Some(median) if all.len() >= PEERS_MIN => *median,
+            _ => continue,
+        };
+        let limit = min.max(median.saturating_mul(WASTE_FACTOR));
+        for (row, attention) in rows.iter().zip(&mut found) {
+            if let Some(number) = of(row).filter(|number| *number > limit) {
+                let line = format!("{number} {name}; the median is {median}");
+                let reason = AttentionReason::new(ReasonKind::Waste, AttentionLevel::Low, &line);
+                attention.add(AttentionReason { since: row.worker().last_message, ..reason });
+            }
+        }
+    }
+    found
+}
+
+fn failed_calls(digest: &WorkerDigest) -> u64 {
+    digest.failed as u64
+}
+
+fn edits_of_one_file(digest: &WorkerDigest) -> u64 {
+    digest.files.iter().map(|file| file.edits).max().unwrap_or_default()
+}
+
+fn cause_of(row: &WorkerRow) -> String {
+    row.failure_cause().unwrap_or_default().to_owned()
+}
+
+/// Returns each failed worker whose parent is among `rows`, with the position of the parent. The
+/// parent made a failure good if a check of its own was green afterwards, or another worker that it
+/// started afterwards is ok.
+fn failed_children<'a>(
+    rows: &'a [WorkerRow],
+    by_id: &HashMap<String, usize>,
+) -> Vec<(&'a WorkerRow, usize)> {
+    let mut last_ok: HashMap<usize, Timestamp> = HashMap::new();
+    let parent_of =
+        |row: &WorkerRow| row.worker().parent.as_deref().and_then(|id| by_id.get(id)).copied();
+    for row in rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)) {
+        if let (Some(parent), Some(start)) = (parent_of(row), row.worker().started_at.timestamp()) {
+            let last = last_ok.entry(parent).or_insert(start);
+            *last = (*last).max(start);
+        }
+    }
+    let failed = rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed));
+    let with_parent = failed.filter_map(|row| Some((row, parent_of(row)?)));
+    with_parent
+        .filter(|(row, parent)| {
+            let digest = rows.get(*parent).and_then(|row| row.digest.as_ref());
+            let good =
+                digest.and_then(|digest| digest.last_green).max(last_ok.get(parent).copied());
+            good.zip(row.worker().last_message).is_none_or(|(good, failed)| good < failed)
+        })
+        .collect()
+}
