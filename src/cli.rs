@@ -8,8 +8,8 @@
 //!
 //! The commands, and every message to a person. `serve` runs a mount, `discover` and
 //! `session_places` find stores, and `store_selection` opens them. `tree_commands` holds the
-//! commands that need no mount: `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`.
-//! `mount_helper` is the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor`
+//! commands that need no mount: `list`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and
+//! `compare`. `mount_helper` is the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor`
 //! finds problems, `validate` reports the parts of a store that were not understood, and `probe`
 //! tries operations that may hang in another process. `run` runs a command as a worker: it makes
 //! the worker and its draft, has `sandbox` run the command, lets `draft` search for changes in a
@@ -132,6 +132,9 @@ enum Command {
     /// Say what a store or transcript holds, and what of it was not understood
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
+    /// List workers in a table, newest first
+    #[command(after_help = tree_commands::list::HELP)]
+    List(Box<tree_commands::list::ListArgs>),
     /// List folders of the tree, without a mount
     #[command(after_help = tree_commands::ls::HELP, disable_help_flag = true)]
     Ls(tree_commands::ls::LsArgs),
@@ -317,6 +320,7 @@ pub fn main() -> ExitCode {
         Command::Detach(arguments) => control::detach(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => Ok(exit::report_as_trouble(validate::run(&arguments))),
+        Command::List(arguments) => tree_commands::list::run(&arguments),
         Command::Ls(arguments) => tree_commands::ls::run(&arguments),
         Command::Cat(arguments) => tree_commands::cat::run(&arguments),
         Command::Stat(arguments) => tree_commands::stat::run(&arguments),

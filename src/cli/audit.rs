@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use jiff::{Timestamp, ToSpan};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
@@ -59,8 +59,9 @@ pub(super) struct AuditArgs {
     #[arg(long = "store", value_name = "DIR")]
     stores: Vec<PathBuf>,
 
-    /// Only changes since then: a time as 2026-01-20T10:00:00Z, or 30s, 5m, 1h30m ago
-    #[arg(long, value_name = "TIME", value_parser = parse_since)]
+    /// Only changes since then: a day as 2026-01-20, a time as 2026-01-20T10:00:00Z, or an age such as
+    /// 3d or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_since)]
     since: Option<Timestamp>,
 
     /// Only changes of this worker
@@ -233,17 +234,6 @@ fn text_line(entry: &AuditEntry) -> String {
         line.push_str(&format!("  FAILED: {}", entry.result));
     }
     escape_controls(&line)
-}
-
-/// Parses a time, or a duration before now.
-fn parse_since(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time);
-    }
-    let ago = duration::parse_duration(text)
-        .map_err(|_| "expected a time as 2026-01-20T10:00:00Z, or a duration as 1h30m")?;
-    let seconds = i64::try_from(ago.as_secs()).unwrap_or(i64::MAX);
-    Timestamp::now().checked_sub(seconds.seconds()).map_err(|error| error.to_string())
 }
 
 const ROWS_MAX: usize = 10;

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
-use super::duration::parse_duration;
+use super::duration;
 use super::exit::{self, UsageError};
 use super::progress::ProgressLine;
 use super::store_selection::StoreSelection;
@@ -53,7 +53,7 @@ for a usage error.";
 #[derive(Debug, Args)]
 pub(super) struct GcArgs {
     /// Remove workers that ended longer ago: 30d, 2w, 12h, 1h30m, or whole seconds
-    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    #[arg(long, value_name = "TIME", value_parser = parse_age_limit)]
     older_than: Option<AgeLimit>,
 
     /// Remove the oldest workers until the rest has at most this size: bytes, optionally with k, M
@@ -95,15 +95,8 @@ fn statuses() -> PossibleValuesParser {
     PossibleValuesParser::new(removable.map(Status::as_str))
 }
 
-fn parse_age(text: &str) -> Result<AgeLimit, String> {
-    let unit = |suffix: char, seconds: u64| {
-        let number: u64 = text.strip_suffix(suffix)?.parse().ok()?;
-        number.checked_mul(seconds).map(Duration::from_secs)
-    };
-    let days = unit('d', 86_400).or_else(|| unit('w', 604_800));
-    let age = days.map_or_else(|| parse_duration(text), Ok);
-    let age = age.map_err(|_| "give a time such as 30d, 2w, 12h or 1h30m, or whole seconds")?;
-    Ok(AgeLimit { text: text.to_owned(), age })
+fn parse_age_limit(text: &str) -> Result<AgeLimit, String> {
+    Ok(AgeLimit { text: text.to_owned(), age: duration::parse_age(text)? })
 }
 
 fn parse_size_limit(text: &str) -> Result<SizeLimit, String> {
@@ -293,19 +286,4 @@ fn print_text(
         });
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_may_be_in_days_and_weeks() {
-        for (text, seconds) in [("30d", 2_592_000), ("2w", 1_209_600), ("12h", 43_200), ("7", 7)] {
-            assert_eq!(parse_age(text).unwrap().age, Duration::from_secs(seconds), "{text}");
-        }
-        for text in ["", "d", "-1d", "1.5d", "99999999999999999d", "soon"] {
-            assert!(parse_age(text).is_err(), "{text}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
+use rustix::termios::tcgetwinsize;
 
 use crate::name::printable;
 
@@ -25,6 +26,12 @@ pub(super) fn escape_controls(text: &str) -> String {
 
 pub(super) fn display_path(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
+}
+
+/// Returns the width of the terminal on stdout, or else 80, in columns.
+pub(super) fn width() -> usize {
+    let size = tcgetwinsize(rustix::stdio::stdout()).ok();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
 }
 
 /// Renders a path for a command that the reader may paste into a shell.

@@ -1,5 +1,5 @@
-//! Shared parts of `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`, which read the tree
-//! without a mount.
+//! Shared parts of `list`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`, which read
+//! the tree without a mount.
 //!
 //! They open the stores as `since` does and build the tree in this process. They read it through
 //! the calls that serve the kernel's requests in a mount. So names, bytes, sizes, modes and times
@@ -14,6 +14,7 @@ mod entry;
 pub(super) mod format;
 pub(super) mod grep;
 mod json;
+pub(super) mod list;
 pub(super) mod ls;
 mod painted_answer;
 mod path_hint;

@@ -9,7 +9,8 @@ use crate::needs_fuse;
 fn quiet_commands_print_only_their_answer() {
     let store = small_store();
     for arguments in [
-        &["ls", "-q"][..],
+        &["list", "-q"][..],
+        &["ls", "-q"],
         &["ls", "--quiet", "workers"],
         &["tree", "-q"],
         &["stat", "-q"],

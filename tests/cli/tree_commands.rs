@@ -4,6 +4,7 @@ mod compare;
 mod files;
 mod grep;
 mod incomplete;
+mod list;
 mod listings;
 mod names;
 mod paths;

@@ -138,7 +138,7 @@ impl Facet {
     }
 
     /// Returns the values that exist even if no worker has them.
-    pub(super) fn preset_values(self) -> &'static [&'static str] {
+    pub fn preset_values(self) -> &'static [&'static str] {
         match self {
             Facet::Status => {
                 &["waiting", "created", "running", "completed", "failed", "abandoned", "unknown"]
@@ -213,6 +213,12 @@ impl Facet {
                     || self.raw_status(entry).is_some_and(|word| word == *text)
             }
         }
+    }
+
+    /// Returns true if `text` is a value of a worker. Facets that need a digest have none without
+    /// `digest`.
+    pub fn has_value(self, text: &str, entry: &Entry, digest: Option<&WorkerDigest>) -> bool {
+        self.matches(&FacetValue::Text(text.into()), entry, digest)
     }
 
     pub(super) fn file_name(self, value: &FacetValue) -> Name {

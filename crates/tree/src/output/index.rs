@@ -185,7 +185,7 @@ pub fn swarm(
     };
     let head = json(serde_json::to_string(&head))?;
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
-    for (at, row) in swarm_rows(visible, rows).enumerate() {
+    for (at, row) in swarm_rows(visible, rows, &peers::among_peers(rows)).enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         out.push_str(&json(serde_json::to_string(&row))?);
     }
@@ -209,15 +209,20 @@ pub fn swarm(
     Ok(out.into_bytes())
 }
 
-pub fn swarm_rows(visible: &VisibleWorkers, rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
+/// Returns the entries of `rows`; `attention` is what each worker needs among all of them.
+pub fn swarm_rows(
+    visible: &VisibleWorkers,
+    rows: &[WorkerRow],
+    attention: &[Attention],
+) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
-    rows.iter().zip(peers::among_peers(rows)).map(move |(worker_row, attention)| {
+    rows.iter().zip(attention).map(move |(worker_row, attention)| {
         let (digest, fingerprint) =
             (worker_row.digest.as_deref(), worker_row.fingerprint.as_deref());
         let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint);
         let short = visible.short_id(&worker_row.member.name);
         row.short_id = Some(short.to_text().into_owned());
-        row.attention = digest.map(|_| attention_json(&attention));
+        row.attention = digest.map(|_| attention_json(attention));
         row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME.into()));
         row
     })

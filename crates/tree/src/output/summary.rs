@@ -2,7 +2,7 @@
 
 mod changes;
 mod swarm;
-mod table;
+pub mod table;
 mod tokens;
 
 pub use swarm::swarm;

@@ -8,7 +8,7 @@ use super::{Fh, Ino, Tree};
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
 use crate::query::{self, FileAnswer, FileQuery, call_output};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::list::{WorkerList, WorkerListQuery};
+use crate::render::list::{NewestQuery, NewestWorkers, WorkerList, WorkerListQuery};
 use crate::route::Scope;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
@@ -50,6 +50,12 @@ impl Tree {
             return Err(Error::NotFound);
         };
         self.namespace.renderer().list(&scope, query)
+    }
+
+    /// Lists the workers that `query` admits, newest first; see
+    /// [`Renderer::newest`](crate::render::Renderer::newest).
+    pub fn newest_workers(&self, query: &NewestQuery) -> Result<NewestWorkers> {
+        self.namespace.renderer().newest(query)
     }
 
     pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {

@@ -1,4 +1,4 @@
-//! The table of the newest workers in the summary of a run or the swarm.
+//! The table of the newest workers: in the summary of a run or the swarm, and of `swarmletfs list`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -14,7 +14,7 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{clip_chars, minute, rounded};
 
-/// Width that the table keeps to if it can, in characters.
+/// Width of a summary, in characters. The widths below are for a table of this width.
 const WIDTH: usize = 80;
 /// Minimum width of the title's column, in characters.
 const TITLE_MIN: usize = 20;
@@ -69,18 +69,33 @@ pub(super) fn table(
     let newest = newest_first(rows.iter()).into_iter();
     let newest: Vec<_> =
         newest.filter(|(_, row)| !has_starters || !has_parent(row)).take(max).collect();
-    let mut columns = columns(visible, &newest, &levels);
+    let mut out = table_of(visible, &newest, &levels, Some(WIDTH));
+    if rows.len() > newest.len() {
+        out.push_str(&format!("and {} more in index.json\n", rows.len() - newest.len()));
+    }
+    out
+}
+
+/// Returns the table of `newest`, the result of [`newest_first`], with the attention that each
+/// worker needs. It keeps to `width`, in characters, if it can; `None` cuts nothing. Empty without
+/// workers.
+pub fn table_of(
+    visible: &VisibleWorkers,
+    newest: &[(Option<Timestamp>, &WorkerRow)],
+    attention: &HashMap<&Name, &Attention>,
+    width: Option<usize>,
+) -> String {
+    let mut columns = columns(visible, newest, attention);
     columns.retain(|column| !column.is_empty());
-    fit(&mut columns);
+    if let Some(width) = width {
+        fit(&mut columns, width);
+    }
     let mut out = String::new();
     if !newest.is_empty() {
         push_line(&mut out, &columns, |column| column.header);
     }
     for at in 0..newest.len() {
         push_line(&mut out, &columns, |column| column.cells.get(at).map_or("", String::as_str));
-    }
-    if rows.len() > newest.len() {
-        out.push_str(&format!("and {} more in index.json\n", rows.len() - newest.len()));
     }
     out
 }
@@ -135,8 +150,9 @@ fn changed_lines(row: &WorkerRow) -> String {
     format!("+{} -{}", rounded(sum(|file| file.added)), rounded(sum(|file| file.removed)))
 }
 
-/// Cuts the columns of text so that the table has the right width.
-fn fit(columns: &mut [Column]) {
+/// Cuts the columns of text so that the table keeps to `width` if it can.
+fn fit(columns: &mut [Column], width: usize) {
+    let scaled = |at_usual_width: usize| at_usual_width.saturating_mul(width) / WIDTH;
     let longest = columns.iter().find(|column| column.header == TITLE).map_or(0, Column::width);
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     let title_room = |columns: &[Column], widths: [usize; 2]| {
@@ -147,11 +163,13 @@ fn fit(columns: &mut [Column]) {
                 None => column.width(),
             },
         });
-        WIDTH.saturating_sub(gaps + widths.sum::<usize>())
+        width.saturating_sub(gaps + widths.sum::<usize>())
     };
-    let is_good = |widths: &[usize; 2]| title_room(columns, *widths) >= longest.min(TITLE_GOOD);
+    let is_good =
+        |widths: &[usize; 2]| title_room(columns, *widths) >= longest.min(scaled(TITLE_GOOD));
     let [.., narrowest] = PLACE_WIDTHS;
-    let widths = PLACE_WIDTHS.into_iter().find(is_good).unwrap_or(narrowest);
+    let mut place_widths = PLACE_WIDTHS.into_iter().map(|widths| widths.map(scaled));
+    let widths = place_widths.find(is_good).unwrap_or(narrowest);
     let title = title_room(columns, widths).max(TITLE_MIN);
     for column in columns {
         match PLACES.iter().zip(widths).find(|(place, _)| **place == column.header) {
@@ -172,7 +190,7 @@ fn push_line<'a>(out: &mut String, columns: &'a [Column], cell: impl Fn(&'a Colu
 }
 
 /// Returns the workers with the times when they began, the newest first.
-pub(super) fn newest_first<'a>(
+pub fn newest_first<'a>(
     rows: impl Iterator<Item = &'a WorkerRow>,
 ) -> Vec<(Option<Timestamp>, &'a WorkerRow)> {
     let mut newest: Vec<_> = rows.map(|row| (begun(row), row)).collect();
@@ -183,7 +201,7 @@ pub(super) fn newest_first<'a>(
 }
 
 /// Returns the time of a worker's start, or else of its creation or its last write.
-pub(super) fn begun(row: &WorkerRow) -> Option<Timestamp> {
+pub fn begun(row: &WorkerRow) -> Option<Timestamp> {
     let worker = row.worker();
     worker.started_at.timestamp().or_else(|| worker.created_at.timestamp()).or_else(|| {
         let last = row.fingerprint.as_ref()?.newest_mtime;
