@@ -8,15 +8,15 @@
 //!
 //! The commands, and every message to a person. `serve` runs a mount, `discover` and
 //! `session_places` find stores, and `store_selection` opens them. `tree_commands` holds the
-//! commands that need no mount: `list`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and
-//! `compare`. `mount_helper` is the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor`
-//! finds problems, `validate` reports the parts of a store that were not understood, and `probe`
-//! tries operations that may hang in another process. `run` runs a command as a worker: it makes
-//! the worker and its draft, has `sandbox` run the command, lets `draft` search for changes in a
-//! thread of its own, and finishes the worker. `hook` answers a hook of an agent program: it opens
-//! a store that is restricted to one transcript, and prints the `verdict` of `output`. `in_process`
-//! has the functions that a program calls in its own process instead of a command; none of them
-//! prints.
+//! commands that need no mount: `list`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`,
+//! `search` and `compare`. `mount_helper` is the program under the name `mount.swarmletfs`, as
+//! mount(8) runs it. `doctor` finds problems, `validate` reports the parts of a store that were not
+//! understood, and `probe` tries operations that may hang in another process. `run` runs a command
+//! as a worker: it makes the worker and its draft, has `sandbox` run the command, lets `draft`
+//! search for changes in a thread of its own, and finishes the worker. `hook` answers a hook of an
+//! agent program: it opens a store that is restricted to one transcript, and prints the `verdict`
+//! of `output`. `in_process` has the functions that a program calls in its own process instead of a
+//! command; none of them prints.
 //!
 //! # Processes
 //!
@@ -90,6 +90,8 @@ Examples:
   swarmletfs /mnt/swarm                          mount the stores that are found automatically
   swarmletfs mount --owner 7 --run 48 /mnt/run   mount one owner's workers of one run
   cat /mnt/swarm/README.md                       read how to use the mount
+  swarmletfs list --since 3d                     list the workers of the last three days
+  swarmletfs log WORKER                          print the messages and calls of a worker
   swarmletfs ls workers; swarmletfs cat summary  read the same tree without a mount
   swarmletfs grep 'timeout|refused'              find matching lines, failed workers first
   swarmletfs search 'connection timeout'         find relevant passages, best match first
@@ -120,6 +122,18 @@ enum Command {
     /// Unmount a swarmletfs mount
     #[command(visible_alias = "unmount", after_help = umount::HELP)]
     Umount(umount::UmountArgs),
+    /// List workers in a table, newest first
+    #[command(after_help = tree_commands::list::HELP)]
+    List(Box<tree_commands::list::WorkerListArgs>),
+    /// Print the summary of a worker
+    #[command(after_help = tree_commands::one_worker::SHOW_HELP)]
+    Show(tree_commands::one_worker::OneWorkerArgs),
+    /// Print the messages and calls of a worker
+    #[command(after_help = tree_commands::one_worker::LOG_HELP)]
+    Log(tree_commands::one_worker::OneWorkerArgs),
+    /// Print the changes that the record of a worker holds, as a diff
+    #[command(after_help = tree_commands::one_worker::DIFF_HELP)]
+    Diff(tree_commands::one_worker::WorkerDiffArgs),
     /// Add a store to a mount in use
     #[command(after_help = control::ATTACH_HELP)]
     Attach(control::AttachArgs),
@@ -132,9 +146,6 @@ enum Command {
     /// Say what a store or transcript holds, and what of it was not understood
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
-    /// List workers in a table, newest first
-    #[command(after_help = tree_commands::list::HELP)]
-    List(Box<tree_commands::list::ListArgs>),
     /// List folders of the tree, without a mount
     #[command(after_help = tree_commands::ls::HELP, disable_help_flag = true)]
     Ls(tree_commands::ls::LsArgs),
@@ -316,11 +327,14 @@ pub fn main() -> ExitCode {
             mount::run(*arguments, matches.subcommand_matches("mount")).map(|()| ExitCode::SUCCESS)
         }
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::List(arguments) => tree_commands::list::run(&arguments),
+        Command::Show(arguments) => tree_commands::one_worker::show(&arguments),
+        Command::Log(arguments) => tree_commands::one_worker::log(&arguments),
+        Command::Diff(arguments) => tree_commands::one_worker::diff(&arguments),
         Command::Attach(arguments) => control::attach(&arguments),
         Command::Detach(arguments) => control::detach(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => Ok(exit::report_as_trouble(validate::run(&arguments))),
-        Command::List(arguments) => tree_commands::list::run(&arguments),
         Command::Ls(arguments) => tree_commands::ls::run(&arguments),
         Command::Cat(arguments) => tree_commands::cat::run(&arguments),
         Command::Stat(arguments) => tree_commands::stat::run(&arguments),

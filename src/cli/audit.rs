@@ -59,8 +59,8 @@ pub(super) struct AuditArgs {
     #[arg(long = "store", value_name = "DIR")]
     stores: Vec<PathBuf>,
 
-    /// Only changes since then: a day as 2026-01-20, a time as 2026-01-20T10:00:00Z, or an age such as
-    /// 3d or 1h30m
+    /// Only changes since then: a day as 2026-01-20, a time as 2026-01-20T10:00:00Z, or an age
+    /// such as 3d or 1h30m
     #[arg(long, value_name = "TIME", value_parser = duration::parse_since)]
     since: Option<Timestamp>,
 

@@ -1,5 +1,6 @@
 //! Prints long texts as git does: in a pager on a terminal.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -56,18 +57,23 @@ impl DiffArgs {
     ///
     /// Stdout cannot be written.
     pub(super) fn show(&self, diff: &[u8]) -> anyhow::Result<ExitCode> {
-        let has_colors = self.color.are_on();
-        let is_escaped = has_colors || io::stdout().is_terminal();
-        let painted = is_escaped.then(|| unified::paint_diff(diff, has_colors));
-        let bytes = painted.as_deref().map_or(diff, str::as_bytes);
         let mut out = PagedStdout::new(self.pager, AnswerKind::Diff);
-        let written = out.write_all(bytes);
+        let written = out.write_all(&for_terminal(diff, self.color));
         end(out.close(written))
     }
 
     /// Shows a diff at once, before a question about it.
     pub(super) fn show_at_once(&self, diff: &[u8]) -> anyhow::Result<ExitCode> {
         DiffArgs { pager: PagerArgs { no_pager: true }, ..self.clone() }.show(diff)
+    }
+}
+
+/// Returns a diff as it is, or on a terminal with colors and escaped.
+pub(super) fn for_terminal(diff: &[u8], color: ColorArgs) -> Cow<'_, [u8]> {
+    let has_colors = color.are_on();
+    match has_colors || io::stdout().is_terminal() {
+        true => unified::paint_diff(diff, has_colors).into_bytes().into(),
+        false => diff.into(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Shared parts of `list`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`, which read
-//! the tree without a mount.
+//! Shared parts of `list`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and
+//! `compare`, which read the tree without a mount.
 //!
 //! They open the stores as `since` does and build the tree in this process. They read it through
 //! the calls that serve the kernel's requests in a mount. So names, bytes, sizes, modes and times
@@ -16,6 +16,7 @@ pub(super) mod grep;
 mod json;
 pub(super) mod list;
 pub(super) mod ls;
+pub(super) mod one_worker;
 mod painted_answer;
 mod path_hint;
 mod query;

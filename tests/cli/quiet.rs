@@ -10,6 +10,8 @@ fn quiet_commands_print_only_their_answer() {
     let store = small_store();
     for arguments in [
         &["list", "-q"][..],
+        &["show", "-q", "w1"],
+        &["log", "-q", "w1"],
         &["ls", "-q"],
         &["ls", "--quiet", "workers"],
         &["tree", "-q"],

@@ -7,17 +7,20 @@ mod incomplete;
 mod list;
 mod listings;
 mod names;
+mod one_worker;
 mod paths;
 mod search;
 mod tree_parity;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::program::{check_printable, swarmletfs};
 use crate::support::TestStore;
+use crate::support::transcript::Transcript;
 
 /// Result of a command, with raw output.
 #[derive(Debug)]
@@ -80,6 +83,21 @@ fn look<S: AsRef<OsStr>>(
 #[track_caller]
 fn ok_text<const N: usize>(store: &TestStore, command: &str, more: [&str; N]) -> String {
     look(&store.path(), command, more).assert_success().text().to_owned()
+}
+
+/// Writes a session of Claude Code that creates `src/main.rs` in /srv/app, on the branch `fix/x`.
+/// Returns its temporary folder and its file.
+fn session() -> (TempDir, PathBuf) {
+    let input = json!({"file_path": "/srv/app/src/main.rs", "content": "fn main() {}\n"});
+    let mut transcript = Transcript::new("session-1");
+    transcript.line(json!({"type": "user", "cwd": "/srv/app", "gitBranch": "fix/x",
+        "message": {"role": "user", "content": "Write it."}}));
+    transcript.call("t1", "Write", input).result("t1", json!({"content": "created"}));
+    transcript.says("Done.");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session-1.jsonl");
+    std::fs::write(&file, transcript.bytes()).unwrap();
+    (folder, file)
 }
 
 /// Creates a store with `w1` of owner 7 in run 48, and `w2` of owner 8 in run 49, which wrote last.

@@ -5,6 +5,7 @@ pub mod changes;
 pub mod evidence;
 pub mod index;
 pub mod json;
+pub mod log;
 pub mod marker;
 mod overlaps;
 pub mod since;

@@ -56,6 +56,7 @@ impl ValueKind {
             }
             (["compare"], "workers")
             | (["changes" | "apply" | "undo" | "discard" | "audit" | "record"], "worker")
+            | (["show" | "log" | "diff"], "worker")
             | (["run"], "recover")
             | (["worker", "create"] | ["run"], "parent")
             | (["worker", "show" | "record" | "message" | "finish" | "annotate"], "id")

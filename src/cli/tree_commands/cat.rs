@@ -77,14 +77,20 @@ pub(crate) fn print(
 pub(crate) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
     let selection = StoreSelection::only(store.to_path_buf());
     let reader = TreeReader::open_selection(selection, &TimeArgs::default(), None)?;
+    match read_whole(&reader, path) {
+        Err(error) if is_absence(&error) => Ok(Vec::new()),
+        read => read.with_context(|| format!("cannot read {}", printable(path))),
+    }
+}
+
+/// Returns the bytes of the file at `path`, from the root of the tree.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub(super) fn read_whole(reader: &TreeReader, path: &[u8]) -> Result<Vec<u8>> {
     let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
-    let fh = match opened {
-        Ok(opened) => opened.fh,
-        Err(error) if is_absence(&error) => return Ok(Vec::new()),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", printable(path)));
-        }
-    };
+    let fh = opened?.fh;
     let mut bytes = Vec::new();
     let end = loop {
         let offset = bytes.len() as u64;
@@ -99,8 +105,7 @@ pub(crate) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
         }
     };
     reader.tree.release(fh);
-    end.with_context(|| format!("cannot read {}", printable(path)))?;
-    Ok(bytes)
+    end.map(|()| bytes)
 }
 
 fn file(reader: &TreeReader, out: &mut CommandOutput, path: &[u8]) -> io::Result<()> {

@@ -51,7 +51,7 @@ if nothing differs but some files could not be compared, 3 if --max-time ended b
 was compared. metadata.json and files ending in .jsonl always differ and do not count.";
 
 /// Prefix that a worker's name may be typed with.
-const WORKERS: &[u8] = b"workers/";
+pub(super) const WORKERS: &[u8] = b"workers/";
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ fn code(answer: &CompareAnswer) -> ExitCode {
 }
 
 /// Returns the name of a worker that may have been typed as a path.
-fn named(typed: &OsStr) -> &[u8] {
+pub(super) fn named(typed: &OsStr) -> &[u8] {
     let name = typed.as_bytes();
     let name = name.strip_prefix(WORKERS).unwrap_or(name);
     name.strip_suffix(b"/").unwrap_or(name)

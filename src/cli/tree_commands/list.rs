@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::super::{duration, terminal};
-use super::{ReaderArgs, TreeReader, json};
+use super::{TimeArgs, TreeReader, json};
 use crate::analysis::facets::Facet;
-use crate::cli::pager::AnswerKind;
+use crate::cli::pager::{AnswerKind, PagerArgs};
+use crate::cli::view_args::ViewArgs;
 use crate::render::list::{NewestQuery, NewestWorkers};
 
 pub(crate) const HELP: &str = "\
@@ -35,7 +36,7 @@ if --max-time ended before everything was read.";
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct WorkerListArgs {
     /// Only workers of this day in UTC, as in 2026-02-15
     #[arg(long, value_name = "DAY", value_parser = parse_day)]
     day: Option<String>,
@@ -86,10 +87,16 @@ pub(crate) struct ListArgs {
     wide: bool,
 
     #[command(flatten)]
-    reader: ReaderArgs,
+    view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
-impl ListArgs {
+impl WorkerListArgs {
     fn query(&self) -> NewestQuery {
         let values = [
             (Facet::Day, &self.day),
@@ -116,11 +123,11 @@ impl ListArgs {
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
-pub(crate) fn run(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
-    let reader = TreeReader::open(&arguments.reader)?;
+pub(crate) fn run(arguments: &WorkerListArgs) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let NewestWorkers { table, workers, missing } =
         reader.tree.newest_workers(&arguments.query())?;
-    let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, false);
+    let mut out = reader.out(arguments.pager, AnswerKind::Text, false);
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| workers.iter().try_for_each(add))
     } else {
@@ -129,7 +136,7 @@ pub(crate) fn run(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
     };
     let written = out.close(written);
     if workers.is_empty() {
-        arguments.reader.view.quiet.inform(
+        arguments.view.quiet.inform(
             "no worker matches; try fewer filters, or `swarmletfs ls by/status` and the like for \
              the values that there are",
         );

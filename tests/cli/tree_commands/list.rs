@@ -2,12 +2,9 @@
 
 use serde_json::json;
 
-use super::{look, ok_text};
+use super::super::program::{run, swarmletfs};
+use super::{look, ok_text, session};
 use crate::support::TestStore;
-
-const HEAD: &str = "{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"Edit\", \"args\": \
-                    {\"file_path\": \"/srv/cli/src/main.rs\", \"old_string\": \"a\", \
-                    \"new_string\": \"b\\nc\"}}]}\n";
 
 /// Creates three workers: `cli-parser` and `cli-failed` of the project cli, and the oldest,
 /// `server`, of another.
@@ -21,11 +18,10 @@ fn three_workers() -> TestStore {
     store
         .worker(
             "cli-parser",
-            json!({"created_at": times[1], "cwd": "/srv/cli", "owner_id": 7, "branch": "main",
+            json!({"created_at": times[1], "cwd": "/srv/cli", "owner_id": 7,
                    "summary": "Fix the Parser of dates", "task": "See issue 49."}),
         )
-        .call("cli-parser", 1, "Edit", "{\"ok\": true}")
-        .write("workers/cli-parser/thread.jsonl", HEAD);
+        .call("cli-parser", 1, "Edit", "{\"ok\": true}");
     store.worker(
         "cli-failed",
         json!({"created_at": times[2], "cwd": "/srv/cli", "owner_id": 7, "status": "failed",
@@ -37,8 +33,9 @@ fn three_workers() -> TestStore {
 /// Returns the ids that `list` has with these options.
 #[track_caller]
 fn listed<const N: usize>(store: &TestStore, options: [&str; N]) -> Vec<String> {
-    let answer = look(&store.path(), "list", ["-q", "--json"].iter().chain(&options));
-    let ids = answer.assert_success().json();
+    let answer = look(&store.path(), "list", ["--json"].iter().chain(&options));
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let ids = answer.json();
     ids.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -48,7 +45,7 @@ fn list_has_the_newest_worker_first() {
     let text = ok_text(&store, "list", []);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("id ") && lines[0].ends_with("end"), "{text}");
-    assert!(lines[1].starts_with("cli-failed  2026-02-15 11:00"), "{text}");
+    assert!(lines[1].starts_with("cli-fail  2026-02-15 11:00"), "{text}");
     assert!(lines[1].ends_with("failed"), "{text}");
     assert!(lines[3].starts_with("server"), "{text}");
     assert_eq!(listed(&store, []), ["cli-failed", "cli-parser", "server"]);
@@ -65,7 +62,6 @@ fn filters_of_a_list_must_all_match() {
         (["--since", "1h"], &[]),
         (["--project", "cli"], &all[..2]),
         (["--project", "none"], &[]),
-        (["--file", "src/main.rs"], &all[1..2]),
         (["--status", "completed"], &all[1..]),
         (["--outcome", "failed"], &all[..1]),
         (["--attention", "high"], &all[..1]),
@@ -78,6 +74,20 @@ fn filters_of_a_list_must_all_match() {
     }
     assert_eq!(listed(&store, ["--project", "cli", "--status", "completed"]), ["cli-parser"]);
     assert!(listed(&store, ["--owner", "7", "--project", "server"]).is_empty());
+}
+
+#[test]
+fn list_finds_sessions_by_branch_and_file() {
+    let (_folder, file) = session();
+    for (options, count) in [
+        (["--file", "src/main.rs"], 1),
+        (["--file", "main.rs"], 0),
+        (["--branch", "fix/x"], 1),
+        (["--branch", "main"], 0),
+    ] {
+        let answer = look(&file, "list", ["--json"].iter().chain(&options));
+        assert_eq!(answer.json().as_array().unwrap().len(), count, "{options:?}");
+    }
 }
 
 #[test]
@@ -95,7 +105,9 @@ fn list_without_a_match_names_the_listings_of_values() {
 fn list_refuses_values_that_no_worker_can_have() {
     let store = three_workers();
     for options in [["--day", "15.2.2026"], ["--since", "soon"], ["--attention", "much"]] {
-        assert_eq!(look(&store.path(), "list", options).code, Some(2), "{options:?}");
+        let mut command = swarmletfs(["list", "--store"]);
+        command.arg(store.path()).args(options);
+        run(command).assert_failure(2, &[options[0]]);
     }
 }
 

@@ -209,7 +209,7 @@ pub fn swarm(
     Ok(out.into_bytes())
 }
 
-/// Returns the entries of `rows`; `attention` is what each worker needs among all of them.
+/// Returns the entries of `rows`; `attention` is their attention among all of them.
 pub fn swarm_rows(
     visible: &VisibleWorkers,
     rows: &[WorkerRow],

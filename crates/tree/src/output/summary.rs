@@ -265,7 +265,7 @@ fn call_table(trace: &Trace, status: Status) -> String {
     out
 }
 
-fn call_row(call: &ToolCall, status: Status) -> String {
+pub(super) fn call_row(call: &ToolCall, status: Status) -> String {
     let is_running = call.is_running(status);
     let outcome = match call.outcome {
         _ if is_running => RUNNING,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Rendered, Renderer};
 use crate::analysis::changes;
-use crate::analysis::isolation::Subject;
+use crate::analysis::isolation::{PART_GRACE, Subject};
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::Clock;
@@ -15,9 +15,13 @@ use crate::view::Member;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Record, Trace};
-use swarmletfs_base::name::RelPath;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::read_range;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::watchdog::OVERDUE;
+
+/// Maximum length of the messages in a log, in bytes.
+const THREAD_MAX: usize = 256 << 20;
 
 impl Renderer {
     /// Renders a report on a worker. If reading the worker does not end, renders it from the
@@ -58,6 +62,31 @@ impl Renderer {
                 missing,
             })
         })
+    }
+
+    /// Renders the messages and calls of a worker, in their order. `id` may be the beginning of an
+    /// id.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such worker in the view, [`Error::AmbiguousId`] if there
+    /// are several; any error of reading it.
+    pub fn worker_log(&self, id: &Name) -> Result<String> {
+        let clock = self.analyzer.settings.clock(10);
+        let view = &self.analyzer.view;
+        let member = view.find_worker(id)?;
+        let fingerprint = view.fingerprint(&member, true)?;
+        let record = self.analyzer.record(&member, &fingerprint, PART_GRACE, clock.deadline())?;
+        let thread = match view.open(&member, &RelPath::parse("thread.jsonl")?) {
+            Ok(file) => read_range(&*file, 0, THREAD_MAX)?,
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let missing = Missing { outputs: record.unread, ..Missing::default() };
+        let missing = missing.if_any(record.timed_out() || clock.ran_out());
+        self.analyzer.settings.note_missing(missing.as_ref());
+        let notice = missing.map(|missing| format!("{missing}\n")).unwrap_or_default();
+        let cut = if thread.len() == THREAD_MAX { "\n[the rest is left out]\n" } else { "" };
+        Ok(notice + &output::log::log(&record, &thread) + cut)
     }
 
     /// Renders a report on a worker from one state of its files, again if they change meanwhile.

@@ -58,6 +58,12 @@ impl Tree {
         self.namespace.renderer().newest(query)
     }
 
+    /// Returns the messages and calls of a worker as text; see
+    /// [`Renderer::worker_log`](crate::render::Renderer::worker_log).
+    pub fn worker_log(&self, id: &Name) -> Result<String> {
+        self.namespace.renderer().worker_log(id)
+    }
+
     pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
         compare::answer(self.namespace.analyzer(), query)
     }
