@@ -689,8 +689,8 @@ impl Trace {
     }
 
     /// Returns the calls that failed or look failed, are no miss, and that no later call makes
-    /// good. A later call does if it is ok, does not look like a failure, and makes the same attempt or
-    /// takes the same steps in the same or a wider scope.
+    /// good. A later call does if it is ok, does not look like a failure, and makes the same
+    /// attempt or takes the same steps in the same or a wider scope.
     ///
     /// Parses the commands of all calls, so callers should keep the result.
     pub fn unresolved(&self) -> Unresolved<'_> {

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::{Renderer, any_late};
 use crate::analysis::attention::Attention;
-use crate::analysis::peers::among_peers;
 use crate::analysis::facets::Facet;
 use crate::analysis::missing::Missing;
+use crate::analysis::peers::among_peers;
 use crate::analysis::worker_digest::WorkerRow;
 use crate::output::index;
 pub use crate::output::json::IndexRow;
