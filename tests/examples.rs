@@ -48,7 +48,7 @@ fn shell_script_records_workers_and_shows_the_false_claim() {
     for part in [
         "outcomes 2 failed, 0 unknown, 1 ok",
         "exit=1: gzip: mail.gz: unexpected end of file\n",
-        "exit=1: gzip: bills.gz: No such file or directory (claims success)\n",
+        "claims success, but exit=1: gzip: bills.gz: No such file or directory\n",
         "--- Evidence for Worker - (claiming) ---",
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");

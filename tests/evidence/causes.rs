@@ -209,8 +209,9 @@ fn summary_lists_each_worker_once() {
         }
         let has = |text: &str| assert!(summary.contains(text), "{text}: {summary}");
         has("\nat work (2):\n");
+        has("\n    failed: error: gone\n");
         has("\nfailed or red at the end (2):\n");
-        has(": error: gone (claims success)\n");
+        has(": claims success, but error: gone\n");
         has("\nsaid done, but (1):\n  doubtful");
         has("    its final words name this file, which does not exist\n");
     }

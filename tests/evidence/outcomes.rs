@@ -49,8 +49,8 @@ fn an_unknown_outcome_names_the_last_call_that_nothing_made_good() {
     }
 }
 
-/// Promise: A check that is red at the end fails its worker, also where a pipe lost its exit code; a
-/// later green check in the same or a wider scope answers it.
+/// Promise: A check that is red at the end fails its worker, also where a pipe lost its exit code;
+/// a later green check in the same or a wider scope answers it.
 #[test]
 fn a_check_that_is_red_at_the_end_fails_its_worker() {
     let answered = |session: &mut Transcript| {

@@ -133,7 +133,7 @@ fn identical_failures_are_shown_once_with_their_workers() {
     let by_cause =
         "failed or red at the end (4):\n  3 workers (a, c, d):\n    Error: no space left\n  b  ";
     assert!(summary.contains(by_cause), "{summary}");
-    assert!(summary.contains(": Error: no route (claims success)\n"), "{summary}");
+    assert!(summary.contains(": claims success, but Error: no route\n"), "{summary}");
 }
 
 /// Promise: Two hundred failing workers each have their cause at the default budget.

@@ -60,7 +60,7 @@ fn found(store: &TestStore, name: &str) -> bool {
         let summary = see(&tree, format!("{folder}summary")).unwrap().text().to_owned();
         assert_eq!(summary.contains(name), says && kind == "data_quality", "{summary}");
         let is_named = summary.contains("\nsaid done, but (1):\n  w  ")
-            || summary.contains(" (claims success)\n");
+            || summary.contains("claims success, but ");
         assert!(is_named || kind != "doubt", "{summary}");
         let evidence = see(&tree, format!("{folder}evidence.txt")).unwrap().text().to_owned();
         let line = evidence.lines().find_map(|line| line.strip_prefix("[DOUBTFUL] w: "));

@@ -97,6 +97,26 @@ fn workers_are_listed_by_shared_values() {
     }
 }
 
+/// Promise: Each directory of a value in `by/` has the three reports on its workers, which it does
+/// not list.
+#[test]
+fn each_selection_has_reports() {
+    let store = store();
+    store.worker("summary", json!({"task_type": "research"}));
+    let tree = store.tree();
+    let read = |path: &str| see(&tree, path).unwrap().text().to_owned();
+    let summary = read("by/type/research/summary");
+    assert!(summary.starts_with("3 workers: "), "{summary}");
+    assert!(!summary.contains("task of c"), "{summary}");
+    let index: serde_json::Value =
+        serde_json::from_str(&read("by/type/research/tag/x/index.json")).unwrap();
+    assert_eq!((&index["total_workers"], &index["workers"][0]["id"]), (&json!(1), &json!("a")));
+    let evidence = read("by/status/failed/evidence.2k.txt");
+    assert!(evidence.starts_with("--- Evidence for Selection --- "), "{evidence}");
+    assert!(evidence.len() <= 2_048, "{evidence}");
+    assert_eq!(names(&tree, "by/type/research"), ["a", "b", "summary.own"]);
+}
+
 /// Promise: Several values can be combined in one path.
 #[test]
 fn values_can_be_combined() {

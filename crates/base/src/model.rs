@@ -46,6 +46,28 @@ impl WorkerId {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Owner(pub SharedStr);
 
+/// Beginnings of a request that say nothing about it.
+const COURTESIES: [&str; 9] = [
+    "can you please ",
+    "can you ",
+    "could you please ",
+    "could you ",
+    "would you ",
+    "please ",
+    "i want you to ",
+    "i'd like you to ",
+    "ok, ",
+];
+
+/// Returns a request without a courtesy at its beginning.
+fn without_courtesy(task: &str) -> &str {
+    let task = task.trim_start();
+    let courtesy = COURTESIES.iter().find(|courtesy| {
+        task.get(..courtesy.len()).is_some_and(|start| start.eq_ignore_ascii_case(courtesy))
+    });
+    courtesy.and_then(|courtesy| task.get(courtesy.len()..)).unwrap_or(task)
+}
+
 /// The progress that a worker reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Status {
@@ -263,9 +285,17 @@ impl Worker {
         }
     }
 
-    /// Returns the name of its project: the last component of its working directory.
+    /// Returns the name of its project: the last component of its working directory, or of the
+    /// repository to which a worktree belongs (`app/.worktrees/1`, `app/.claude/worktrees/a`).
     pub fn project(&self) -> Option<&str> {
-        self.cwd.as_deref()?.rsplit('/').find(|part| !part.is_empty())
+        let parts: Vec<&str> =
+            self.cwd.as_deref()?.split('/').filter(|part| !part.is_empty()).collect();
+        let is_worktrees = |part: &&str| matches!(*part, ".worktrees" | "worktrees");
+        let repository = parts
+            .iter()
+            .position(is_worktrees)
+            .and_then(|at| parts.iter().take(at).rfind(|part| !part.starts_with('.')));
+        repository.or(parts.last()).copied()
     }
 
     /// Returns its summary if it has one, and else its task. Where the first line of the task only
@@ -276,14 +306,15 @@ impl Worker {
         }
         let introduced = self.task.trim_start().split_once('\n');
         let introduced = introduced.filter(|(first, _)| first.trim_end().ends_with(':'));
-        let heading = introduced.and_then(|(_, rest)| rest.trim_start().strip_prefix("# "));
-        heading.map_or(&self.task, |heading| {
-            let title = heading.trim_start();
-            let line = title.lines().next().unwrap_or_default();
-            // The kind of the document says nothing: `# Plan: Fix the walker`.
-            let kinds = ["Plan:", "Plan -", "Implementation Plan:", "Implementation plan:"];
-            kinds.iter().find_map(|kind| line.strip_prefix(kind)).unwrap_or(line).trim()
-        })
+        match introduced.and_then(|(_, rest)| rest.trim_start().strip_prefix("# ")) {
+            None => without_courtesy(&self.task),
+            Some(heading) => {
+                let line = heading.trim_start().lines().next().unwrap_or_default();
+                // The kind of the document says nothing: `# Plan: Fix the walker`.
+                let kinds = ["Plan:", "Plan -", "Implementation Plan:", "Implementation plan:"];
+                kinds.iter().find_map(|kind| line.strip_prefix(kind)).unwrap_or(line).trim()
+            }
+        }
     }
 
     /// Marks the worker as abandoned unless it has finished, or waits for a person.
@@ -784,6 +815,42 @@ mod tests {
         assert_eq!(outcome(Status::Completed, &[("a", Unknown)]), Unknown);
         assert_eq!(outcome(Status::Running, &[("a", Ok)]), Unknown);
         assert_eq!(outcome(Status::Failed, &[("a", Ok)]), Failed);
+    }
+
+    #[test]
+    fn a_title_says_what_is_wanted() {
+        for (task, title) in [
+            (
+                "Implement the following plan:\n\n# Plan: Fix the walker\n\n## Context",
+                "Fix the walker",
+            ),
+            (
+                "Implement the following plan:\n\nno heading",
+                "Implement the following plan:\n\nno heading",
+            ),
+            ("Can you please fix the tests?", "fix the tests?"),
+            ("canyon", "canyon"),
+            ("", ""),
+        ] {
+            let mut worker = Worker::new(Name::new("a").unwrap(), RelPath::root());
+            worker.task = task.into();
+            assert_eq!(worker.title(), title, "{task}");
+        }
+    }
+
+    #[test]
+    fn a_worktree_belongs_to_the_project_of_its_repository() {
+        for (cwd, project) in [
+            ("/a/app", Some("app")),
+            ("/a/app/.worktrees/1", Some("app")),
+            ("/a/app/.claude/worktrees/b/src", Some("app")),
+            ("/worktrees/x", Some("x")),
+            ("/", None),
+        ] {
+            let mut worker = Worker::new(Name::new("a").unwrap(), RelPath::root());
+            worker.cwd = Some(cwd.into());
+            assert_eq!(worker.project(), project, "{cwd}");
+        }
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl Renderer {
             hash_value(hash, &(visible.skipped, &visible.list_errors));
         }
         hash_value(hash, &scope.unread_sessions(&visible));
-        if let Scope::Run(_) = scope {
+        if let Scope::Run(_) | Scope::Selected(_) = scope {
             // A new worker elsewhere in the view can make a short id longer.
             states.iter().for_each(|(member, _)| hash_value(hash, &visible.short_id(&member.name)));
         }
@@ -273,10 +273,6 @@ impl Renderer {
         let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
         let fingerprints = rows.iter().filter_map(|row| row.fingerprint.as_deref());
         let (newest, access) = self.newest_and_access(workers, fingerprints)?;
-        let run = match group {
-            Group::Run(name) => visible.runs.get(name).map(|run| &**run),
-            Group::Swarm => None,
-        };
         let sessions = group.scope().unread_sessions(visible);
         let reads = RecordReads::default();
         let states_late = any_late(states);
@@ -287,15 +283,18 @@ impl Renderer {
                 .if_any(ran_out)
         };
         let bytes = match report {
-            Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
+            Report::Index => index::swarm(visible, group, &rows, newest, missing())?,
             Report::Summary => {
-                let text = summary::swarm(visible, run, &rows, *removed, newest);
+                let text = summary::swarm(visible, group, &rows, *removed, newest);
                 prepend_notice(missing().as_ref(), text)
             }
             Report::Evidence(budget) => {
                 let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);
-                let title = run
-                    .map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
+                let title = match (group, group.run(visible)) {
+                    (Group::Selected(_), _) => "Selection".into(),
+                    (_, Some(run)) => format!("Run {}", clean::one_line(&run.id, 200)),
+                    (_, None) => "Swarm".into(),
+                };
                 let reader = SwarmReader {
                     view: &self.analyzer.view,
                     record: &|row| reads.record(&self.analyzer, row, deadline),

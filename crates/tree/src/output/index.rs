@@ -19,9 +19,10 @@ use crate::analysis::peers;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
+use crate::route::Group;
 use crate::route::name_collision;
 use crate::route::shown_path::shown_path;
-use crate::view::{Member, RunMembers, View, VisibleWorkers};
+use crate::view::{Member, View, VisibleWorkers};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Flaw, Outcome, Output, Record, Trace, Worker};
 use swarmletfs_base::store::Time;
@@ -171,7 +172,7 @@ fn call(call: &swarmletfs_base::model::ToolCall) -> CallRow {
 /// so that `grep` returns whole workers.
 pub fn swarm(
     visible: &VisibleWorkers,
-    run: Option<&RunMembers>,
+    group: &Group,
     rows: &[WorkerRow],
     newest: Time,
     missing: Option<Missing>,
@@ -179,6 +180,8 @@ pub fn swarm(
     let json = |text: serde_json::Result<String>| {
         text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO))
     };
+    let run = group.run(visible);
+    let is_whole = *group == Group::Swarm;
     let head = SwarmHead {
         complete: missing.is_none(),
         incomplete: missing.map(|missing| missing.to_string()),
@@ -199,8 +202,8 @@ pub fn swarm(
         total_workers: rows.len(),
         active_workers: active.count(),
         outcomes_read: rows.iter().filter(|row| row.digest.is_some()).count(),
-        skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
-        troubles: if run.is_none() { &visible.list_errors } else { &[] },
+        skipped: if is_whole { visible.skipped.map(Into::into) } else { None },
+        troubles: if is_whole { &visible.list_errors } else { &[] },
     };
     let tail = json(serde_json::to_string(&tail))?;
     out.push_str("\n],");

@@ -9,7 +9,7 @@ use super::grep::GrepQuery;
 use super::query_dir::QueryKind;
 use super::search::SearchQuery;
 use crate::analysis::facets::Selection;
-use crate::view::VisibleWorkers;
+use crate::view::{RunMembers, VisibleWorkers};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::text::budget::Budget;
 
@@ -42,6 +42,8 @@ pub enum Group {
     Swarm,
     /// The run under this name in `runs/`.
     Run(Name),
+    /// The workers of a directory in `by/`.
+    Selected(Selection),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,10 +97,19 @@ impl Document {
 }
 
 impl Group {
+    /// Returns the run that the group is, if it is one that exists.
+    pub fn run<'a>(&self, visible: &'a VisibleWorkers) -> Option<&'a RunMembers> {
+        match self {
+            Group::Run(name) => visible.runs.get(name).map(|run| &**run),
+            Group::Swarm | Group::Selected(_) => None,
+        }
+    }
+
     pub fn scope(&self) -> Scope {
         match self {
             Group::Swarm => Scope::Swarm,
             Group::Run(name) => Scope::Run(name.clone()),
+            Group::Selected(selection) => Scope::Selected(selection.clone()),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! `by/`: workers grouped by common properties.
 //!
 //! The directory of a value lists symlinks to its workers and nothing deeper. It also resolves
-//! further facets, `limit/N` and `grep/`, which are not listed.
+//! further facets, `limit/N`, `grep/` and reports such as `summary`, which are not listed.
 
 use super::NodeKind;
 use super::attr::Attr;
 use super::namespace::Namespace;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use crate::analysis::facets::{Facet, Selection};
-use crate::route::Scope;
 use crate::route::name_collision::{is_index, shown_name, stored_name};
 use crate::route::query_dir::QueryDir;
+use crate::route::{Document, Group, Report, Scope};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
 
@@ -21,6 +21,8 @@ fn is_reserved(name: &Name) -> bool {
     Facet::from_name(name).is_some()
         || name.as_bytes() == LIMIT.as_bytes()
         || QueryDir::parse(name).is_some()
+        // A worker with the name of the index is escaped before.
+        || Report::from_name(name).is_some_and(|report| report != Report::Index)
 }
 
 fn link_name(worker: &Name) -> Name {
@@ -39,8 +41,13 @@ impl Namespace {
 
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
-            (FacetPath::Selection(selection), Some(dir)) if !selection.is_all() => {
-                Ok(Node::QueryDir(Scope::Selected(selection.clone()), dir))
+            (FacetPath::Selection(selection), dir) if !selection.is_all() => {
+                let report = Document::in_group(Group::Selected(selection.clone()), name);
+                match (dir, report) {
+                    (Some(dir), _) => Ok(Node::QueryDir(Scope::Selected(selection.clone()), dir)),
+                    (None, Some(report)) => Ok(Node::Document(report)),
+                    (None, None) => self.facet_path_child(path, name).map(Node::Facet),
+                }
             }
             _ => self.facet_path_child(path, name).map(Node::Facet),
         }

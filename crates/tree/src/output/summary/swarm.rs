@@ -13,7 +13,8 @@ use crate::analysis::peers;
 use crate::analysis::worker_digest::{WorkerRow, latest_write};
 use crate::output::causes::{self, CauseGrouping, WorkerCause};
 use crate::output::overlaps;
-use crate::view::{RunMembers, VisibleWorkers};
+use crate::route::Group;
+use crate::view::VisibleWorkers;
 use swarmletfs_base::model::{Outcome, Status, Tokens};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
@@ -52,7 +53,7 @@ struct Lines {
 
 struct SwarmSummary<'a> {
     visible: &'a VisibleWorkers,
-    run: Option<&'a RunMembers>,
+    group: &'a Group,
     rows: &'a [WorkerRow],
     attention: Vec<Attention>,
     /// Number of workers that were removed.
@@ -63,13 +64,13 @@ struct SwarmSummary<'a> {
 /// Renders the summary of a run or the swarm. `removed` counts the workers that were removed.
 pub fn swarm(
     visible: &VisibleWorkers,
-    run: Option<&RunMembers>,
+    group: &Group,
     rows: &[WorkerRow],
     removed: usize,
     newest: Time,
 ) -> String {
     let attention = peers::among_peers(rows);
-    let summary = SwarmSummary { visible, run, rows, attention, removed, newest };
+    let summary = SwarmSummary { visible, group, rows, attention, removed, newest };
     let mut text = String::new();
     for lines in LINES {
         text = summary.text(lines);
@@ -138,11 +139,11 @@ impl<'a> SwarmSummary<'a> {
         let mut out = self.head();
         let latest = latest_write(self.rows);
         let max = lines.named;
-        self.list(&mut out, Section::AtWork, max, |row, _| progress(row, latest));
+        self.list(&mut out, Section::AtWork, max, |row, _| {
+            progress(row, latest) + &failed_line(row)
+        });
         self.list(&mut out, Section::NeedsYou, max, |row, attention| {
-            let asks = first_line(attention);
-            let failed = row.failure_cause().map(|cause| format!("\nfailed: {cause}"));
-            asks + &failed.unwrap_or_default()
+            first_line(attention) + &failed_line(row)
         });
         self.failures(&mut out, max);
         self.list(&mut out, Section::Contradicted, max, |_, attention| first_line(attention));
@@ -164,7 +165,7 @@ impl<'a> SwarmSummary<'a> {
         out.push_str(&self.totals());
         out.push_str(&self.unreadable(max));
         out.push_str(&self.data_quality());
-        if self.run.is_none() {
+        if *self.group == Group::Swarm {
             out.push_str(&not_shown(self.visible));
         }
         out.push_str(
@@ -181,7 +182,10 @@ impl<'a> SwarmSummary<'a> {
             0 => String::new(),
             some => format!(" ({some} started by others)"),
         };
-        let run = self.run.map(|run| format!(" of run {}", one_line(&run.id, TEXT_MAX)));
+        let run = self
+            .group
+            .run(self.visible)
+            .map(|run| format!(" of run {}", one_line(&run.id, TEXT_MAX)));
         let working = self.rows.iter().filter(|row| is_at_work(row.status())).count();
         let working = match working {
             0 => "nobody is at work".into(),
@@ -273,8 +277,8 @@ impl<'a> SwarmSummary<'a> {
             if let [only] = group.members.as_slice()
                 && let Some(row) = rows.get(&only.name)
             {
-                let claims = if row.doubt().is_some() { " (claims success)" } else { "" };
-                let text = format!("{}{claims}", group.cause);
+                let claims = if row.doubt().is_some() { "claims success, but " } else { "" };
+                let text = format!("{claims}{}", group.cause);
                 out.push_str(&self.entry(table::begun(row), row, &text));
                 continue;
             }
@@ -346,7 +350,7 @@ impl<'a> SwarmSummary<'a> {
             with_outcome(Some(Outcome::Unknown)),
             with_outcome(Some(Outcome::Ok))
         );
-        if self.run.is_none() && !self.visible.runs.is_empty() {
+        if *self.group == Group::Swarm && !self.visible.runs.is_empty() {
             out.push_str(&format!("runs     {}\n", self.visible.runs.len()));
         }
         if self.removed > 0 {
@@ -405,6 +409,11 @@ fn sum(Tokens { input, output, cache_read, cache_creation }: Tokens) -> u64 {
 fn reason<'a>(attention: &'a Attention, kinds: &[ReasonKind]) -> Option<&'a str> {
     let mut reasons = attention.reasons.iter();
     Some(&reasons.find(|found| kinds.contains(&found.kind))?.line)
+}
+
+/// Returns a further line with the cause of the worker's failure; empty without one.
+fn failed_line(row: &WorkerRow) -> String {
+    row.failure_cause().map(|cause| format!("\nfailed: {cause}")).unwrap_or_default()
 }
 
 fn first_line(attention: &Attention) -> String {
