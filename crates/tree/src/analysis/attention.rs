@@ -4,7 +4,7 @@
 //! wait for a person, a failure, a claim that the record contradicts, a check that is red at the
 //! end, and a delivery that failed for good.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -168,7 +168,7 @@ impl Attention {
             }
         }));
         reasons.extend(open);
-        reasons.extend(denials(trace).into_iter().rev().take(REASONS_MAX));
+        reasons.extend(denials(trace));
         reasons.extend(repetition(trace));
         let ended = match (worker.status, trace.last_step) {
             (Status::Abandoned, LastStep::Result) => {
@@ -246,25 +246,26 @@ fn waits(Record { worker, trace, .. }: &Record) -> Option<AttentionReason> {
     }
 }
 
-/// Returns the refused calls whose work no later call did. A refused plan or question is an answer.
+/// Returns the last refused calls whose work no later call of their tool did, latest first. A
+/// refused plan or question is an answer.
 fn denials(trace: &Trace) -> Vec<AttentionReason> {
+    let mut done: HashMap<&str, BTreeSet<WorkStep>> = HashMap::new();
     let mut found: Vec<AttentionReason> = Vec::new();
-    for (at, call) in trace.calls.iter().enumerate() {
+    for call in trace.calls.iter().rev() {
+        if call.outcome == Outcome::Ok {
+            done.entry(&call.tool).or_default().extend(call.steps());
+        }
         let Some(line) = call.denial.as_deref().filter(|_| call.kind() != CallKind::Ask) else {
             continue;
         };
-        let steps = call.steps();
-        let later = trace.calls.iter().skip(at + 1).filter(|later| later.outcome == Outcome::Ok);
-        let mut done = later.filter(|later| later.tool == call.tool);
-        let is_done = if steps.is_empty() {
-            // Another edit or command took its place.
-            done.next().is_some()
-        } else {
-            done.any(|later| steps.is_subset(&later.steps()))
-        };
-        if !is_done {
+        let later = done.get(call.tool.as_str());
+        // Without steps, another edit or command took its place.
+        if later.is_none_or(|later| !call.steps().is_subset(later)) {
             let reason = AttentionReason::new(ReasonKind::Denied, AttentionLevel::Low, line);
             found.push(reason.about(call));
+        }
+        if found.len() == REASONS_MAX {
+            break;
         }
     }
     found

@@ -33,7 +33,9 @@ pub(super) fn closing_question(words: &str) -> Option<String> {
     let lines = paragraph.lines().filter(|line| !line.trim().is_empty());
     let sentences: Vec<&str> = lines.flat_map(str::unicode_sentences).map(str::trim).collect();
     let mut last = sentences.iter().rev().take(SENTENCES);
-    last.find(|sentence| asks(sentence)).map(|sentence| (*sentence).to_owned())
+    let found = last.find(|sentence| asks(sentence))?;
+    // Marks of emphasis begin or end in other sentences.
+    Some(found.trim_matches(['*', '_', ' ']).to_owned())
 }
 
 fn asks(sentence: &str) -> bool {
@@ -54,10 +56,7 @@ mod tests {
                 "Done. Want me to add it, or leave them visible?",
                 "Want me to add it, or leave them visible?",
             ),
-            (
-                "Two ways:\n\n1. a\n2. b\n\n**Which one do you prefer?**",
-                "**Which one do you prefer?**",
-            ),
+            ("Two ways:\n\n1. a\n2. b\n\n**Which one do you prefer?**", "Which one do you prefer?"),
             ("Which way? Or should I combine both?", "Or should I combine both?"),
             ("I have a plan. Please confirm.", "Please confirm."),
         ] {
