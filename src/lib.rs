@@ -19,7 +19,7 @@
 //! #     r#"{"worker_id": "build-1", "status": "failed", "error": "No space left on device"}"#,
 //! # )?;
 //! let swarm = swarmletfs::open(store)?;
-//! assert!(swarm.summary()?.contains("build-1: No space left on device"));
+//! assert!(swarm.summary()?.contains(": No space left on device"));
 //! let worker = swarm.worker("build-1")?;
 //! assert_eq!(worker.index()?["status"], "failed");
 //! assert!(worker.evidence(4_096)?.len() <= 4_096);
