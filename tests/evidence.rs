@@ -1,6 +1,7 @@
 //! evidence.txt under hostile input, parsed by its own frame: limits, frame, omissions, order,
 //! fairness.
 
+mod attention;
 mod bounds;
 mod causes;
 mod failures_first;

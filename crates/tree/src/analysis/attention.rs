@@ -168,7 +168,11 @@ impl Attention {
             }
         }));
         reasons.extend(open);
-        reasons.extend(denials(trace));
+        // A refusal for which the worker waits is one reason.
+        let waits_for = reasons.iter().find(|reason| reason.kind == ReasonKind::Waits);
+        let waits_for = waits_for.and_then(|reason| reason.call);
+        let denied = denials(trace);
+        reasons.extend(denied.into_iter().filter(|reason| waits_for != reason.call));
         reasons.extend(repetition(trace));
         let ended = match (worker.status, trace.last_step) {
             (Status::Abandoned, LastStep::Result) => {

@@ -92,15 +92,20 @@ impl SuccessClaim {
         let marks_count = !prose.contains(FAILURE_MARKS);
         for sentence in prose.lines().flat_map(str::unicode_sentences) {
             let is_marked = sentence.contains(SUCCESS_MARKS);
-            let is_success = patterns.success.is_match(sentence) || is_marked && marks_count;
+            let tests_passed = patterns.tests_passed.is_match(sentence);
+            let lint_passed = patterns.lint_passed.is_match(sentence);
+            let is_success = patterns.success.is_match(sentence)
+                || is_marked && marks_count
+                || tests_passed
+                || lint_passed;
             let is_qualified =
                 patterns.hedge.is_match(sentence) || sentence.contains(FAILURE_MARKS);
             if !is_success || is_qualified {
                 continue;
             }
             is_claimed = true;
-            claim.tests_passed |= patterns.tests_passed.is_match(sentence);
-            claim.lint_passed |= patterns.lint_passed.is_match(sentence);
+            claim.tests_passed |= tests_passed;
+            claim.lint_passed |= lint_passed;
         }
         claim.is_whole = is_claimed && !admits;
         (claim.is_whole || claim.tests_passed || claim.lint_passed).then_some(claim)
