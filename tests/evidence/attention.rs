@@ -37,9 +37,11 @@ fn failed(session: &mut Transcript, id: &str, command: &str, output: &str) {
 fn each_reason_follows_from_the_record() {
     type Case = (&'static str, &'static [&'static str], &'static str, fn(&mut Transcript));
     let cases: [Case; 12] = [
-        ("none", &[], "nobody is at work", |session| drop(session.says("Done."))),
+        ("none", &[], "nobody is at work", |session| {
+            session.says("Done.");
+        }),
         ("high", &["waits"], "needs you (1)", |session| {
-            drop(session.says("Done.\n\nReady to commit?"))
+            session.says("Done.\n\nReady to commit?");
         }),
         ("high", &["waits"], "a call of Bash has no result", |session| {
             session.call("c", "Bash", json!({"command": "make"}));
@@ -53,10 +55,10 @@ fn each_reason_follows_from_the_record() {
             session.says("I see.");
         }),
         ("high", &["contradicted"], "said done, but (1)", |session| {
-            drop(session.says("All tests pass."))
+            session.says("All tests pass.");
         }),
         ("high", &["contradicted"], "said done, but (1)", |session| {
-            drop(session.says("Lint is clean."))
+            session.says("Lint is clean.");
         }),
         ("high", &["red_at_end"], "failed or red at the end (1)", |session| {
             failed(session, "c", "cargo test", "Exit code 1\n1 failed");
@@ -71,7 +73,9 @@ fn each_reason_follows_from_the_record() {
             session.bash("d", "git push", "pushed").says("I see.");
         }),
         ("low", &["loop"], "loop: 6 times: Bash date", |session| {
-            (0..6).for_each(|at| drop(session.bash(&format!("l{at}"), "date", "x")));
+            (0..6).for_each(|at| {
+                session.bash(&format!("l{at}"), "date", "x");
+            });
             session.says("I see.");
         }),
         ("low", &["cut"], "it stopped before it answered the last result", |session| {
