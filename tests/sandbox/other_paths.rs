@@ -5,8 +5,8 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
@@ -205,23 +205,18 @@ fn names_with_separators_of_mount_options_work() {
         let store = odd.join("s,t:o\\re");
         let store = store.to_str().unwrap();
         assert!(place.plain(&[swarmletfs(), "init", store]).status.success());
-        let output = place.plain(&[
-            swarmletfs(),
-            "run",
-            "--quiet",
-            "--store",
-            store,
-            "--workspace",
-            workspace.to_str().unwrap(),
-            "--",
-            "sh",
-            "-ec",
-            "echo changed > file; cat file",
-        ]);
+        let output = run_in(place, store, &workspace, "echo changed > file; cat file");
         assert!(output.status.success(), "{output:?}");
         assert_eq!(output.stdout, b"changed\n");
         assert_eq!(place.read("a,b:c\\d/w,x:y\\z/file"), "original\n");
     });
+}
+
+/// Runs a script of a shell in a view of `workspace`, with a store at `store`.
+fn run_in(place: &Place, store: &str, workspace: &Path, script: &str) -> Output {
+    let workspace = workspace.to_str().unwrap();
+    let options = ["--quiet", "--store", store, "--workspace", workspace];
+    place.plain(&[&[swarmletfs(), "run"], &options[..], &["--", "sh", "-ec", script]].concat())
 }
 
 /// The cover of the store is needed twice: at its own path, which is in the view.
@@ -233,19 +228,8 @@ fn store_in_the_workspace_is_hidden() {
         assert!(place.plain(&[swarmletfs(), "init", store]).status.success());
         place.make_dir("workspace/.store/drafts");
         place.make_dir("workspace/.store/drafts/other");
-        let output = place.plain(&[
-            swarmletfs(),
-            "run",
-            "--quiet",
-            "--store",
-            store,
-            "--workspace",
-            place.path("workspace").to_str().unwrap(),
-            "--",
-            "sh",
-            "-ec",
-            "echo changed > file; ls .store; ls .store/workers | wc -l",
-        ]);
+        let script = "echo changed > file; ls .store; ls .store/workers | wc -l";
+        let output = run_in(place, store, &place.path("workspace"), script);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(output.stdout, b"workers\n1\n");
         assert_eq!(place.read("workspace/file"), "original\n");
