@@ -115,7 +115,7 @@ fn command(words: Vec<String>) -> Option<ShellCommand> {
 }
 
 /// Returns true if a word sets a variable for the command that follows.
-fn is_assignment(word: &str) -> bool {
+pub(super) fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })

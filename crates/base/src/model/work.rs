@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::attempt::{is_assignment, split};
 use super::{AccessKind, ToolCall};
 
 /// Number of words of a command that name its action.
@@ -106,8 +107,8 @@ const PROGRAMS: &str = include_str!("work_programs.txt");
 const NO_CHECKS: [&str; 5] = ["latest", "checkout", "contest", "attest", "rebuild"];
 
 /// Returns the steps of a line of commands for a shell.
-pub fn steps_of_line(line: &str) -> BTreeSet<WorkStep> {
-    super::attempt::split(line).iter().flat_map(|words| steps_of_command(words)).collect()
+fn steps_of_line(line: &str) -> BTreeSet<WorkStep> {
+    split(line).iter().flat_map(|words| steps_of_command(words)).collect()
 }
 
 fn steps_of_command(words: &[String]) -> BTreeSet<WorkStep> {
@@ -147,9 +148,9 @@ fn steps_of_command(words: &[String]) -> BTreeSet<WorkStep> {
 
 /// Returns the words at the start of a command that name its action, without options. A path counts
 /// only in the place of the program or its script, by its last name.
-pub fn action_words(words: &[String]) -> impl Iterator<Item = &str> {
+fn action_words(words: &[String]) -> impl Iterator<Item = &str> {
     let words = words.iter().map(String::as_str);
-    let words = words.skip_while(|word| is_setting(word)).filter(|word| !word.starts_with('-'));
+    let words = words.skip_while(|word| is_assignment(word)).filter(|word| !word.starts_with('-'));
     words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {
         let is_path = word.contains(['/', '.']);
         // A project's own script is run by a relative path.
@@ -164,13 +165,6 @@ pub fn action_words(words: &[String]) -> impl Iterator<Item = &str> {
             _ => !is_path,
         };
         is_named.then_some(name)
-    })
-}
-
-/// Returns true if a word sets a variable for the command that follows.
-fn is_setting(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })
 }
 
@@ -227,7 +221,7 @@ fn step_of_word(word: &str, scope: TestScope) -> Option<WorkStep> {
 }
 
 fn test_scope(words: &[String]) -> TestScope {
-    let parts = words.iter().skip_while(|word| is_setting(word));
+    let parts = words.iter().skip_while(|word| is_assignment(word));
     let parts = parts.filter(|word| !word.contains(char::is_whitespace));
     let parts = parts.flat_map(|word| word.split(|c: char| !c.is_alphanumeric()));
     let scopes = parts.filter_map(|part| match part.to_lowercase().as_str() {
@@ -311,7 +305,7 @@ impl ToolCall {
 
 /// Returns true if no command of the line does more than look at something.
 fn looks_only(line: &str) -> bool {
-    let commands = super::attempt::split(line);
+    let commands = split(line);
     let mut programs = commands.iter().map(|words| {
         let mut named = action_words(words);
         (named.next().unwrap_or_default().to_owned(), named.next().unwrap_or_default().to_owned())

@@ -37,9 +37,6 @@ pub enum AttentionLevel {
 }
 
 impl AttentionLevel {
-    pub const ALL: [AttentionLevel; 3] =
-        [AttentionLevel::High, AttentionLevel::Low, AttentionLevel::None];
-
     pub fn as_str(self) -> &'static str {
         match self {
             AttentionLevel::High => "high",
@@ -133,13 +130,13 @@ impl Attention {
         self.reasons.sort_by_key(|reason| reason.kind);
     }
 
-    /// Finds the reasons in a worker's own record. `checks` are those that it does not pass, and
-    /// `cause` is the cause of its failure.
+    /// Finds the reasons in a worker's own record. `checks` are those that it does not pass.
+    /// `failure` is the cause of its failure, if its outcome is failed.
     pub(super) fn find(
         files: &WorkerFiles<'_>,
         record: &Record,
         checks: &[FailedCheck],
-        cause: &str,
+        failure: Option<&str>,
     ) -> Attention {
         let Record { worker, trace, .. } = record;
         let open = open_calls(files, record);
@@ -148,7 +145,7 @@ impl Attention {
         let is_explained = trace
             .failed_last_call()
             .is_none_or(|call| open.iter().any(|reason| reason.call == Some(call.seq)));
-        if trace.outcome(worker.status) == Outcome::Failed && (open.is_empty() || !is_explained) {
+        if let Some(cause) = failure.filter(|_| open.is_empty() || !is_explained) {
             let reason = AttentionReason::new(ReasonKind::Failed, AttentionLevel::High, cause);
             let reason = match trace.failed_last_call() {
                 Some(call) => reason.about(call),

@@ -24,7 +24,8 @@ pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
     let by_id: HashMap<String, usize> =
         rows.iter().enumerate().map(|(at, row)| (row.member.name.display(), at)).collect();
     for (child, parent) in failed_children(rows, &by_id) {
-        let line = format!("{} failed: {}", child.member.name.display(), cause_of(child));
+        let cause = child.failure_cause().unwrap_or_default();
+        let line = format!("{} failed: {cause}", child.member.name.display());
         let reason = AttentionReason::new(ReasonKind::ChildFailed, AttentionLevel::High, &line);
         let since = child.worker().last_message;
         if let Some(attention) = found.get_mut(parent) {
@@ -62,10 +63,6 @@ fn failed_calls(digest: &WorkerDigest) -> u64 {
 
 fn edits_of_one_file(digest: &WorkerDigest) -> u64 {
     digest.files.iter().map(|file| file.edits).max().unwrap_or_default()
-}
-
-fn cause_of(row: &WorkerRow) -> String {
-    row.failure_cause().unwrap_or_default().to_owned()
 }
 
 /// Returns each failed worker whose parent is among `rows`, with the position of the parent. The

@@ -162,7 +162,8 @@ impl WorkerDigest {
             // Its claim is the only thing that is contradicted.
             outcome = Outcome::Unknown;
         }
-        let attention = Attention::find(&files, record, &checks, &cause);
+        let failure = (outcome == Outcome::Failed).then_some(cause.as_str());
+        let attention = Attention::find(&files, record, &checks, failure);
         WorkerDigest {
             worker: (record.worker != member.entry.worker())
                 .then(|| Box::new(record.worker.clone())),

@@ -137,9 +137,7 @@ impl Renderer {
         let (rows, _) = self.worker_rows(&states, true, clock.deadline());
         let attention = among_peers(&rows);
         let admitted = rows.iter().zip(&attention).filter(|(row, needs)| query.admits(row, needs));
-        let newest = newest_first(admitted.map(|(row, _)| row));
-        let by_name: HashMap<&Name, &Attention> =
-            rows.iter().map(|row| &row.member.name).zip(&attention).collect();
+        let newest = newest_first(admitted);
         let entries = index::swarm_rows(&visible, &rows, &attention);
         let mut entries: HashMap<&Name, IndexRow> =
             rows.iter().map(|row| &row.member.name).zip(entries).collect();
@@ -153,10 +151,10 @@ impl Renderer {
         let missing = missing.if_any(ran_out);
         self.analyzer.settings.note_missing(missing.as_ref());
         Ok(NewestWorkers {
-            table: table_of(&visible, &newest, &by_name, query.width),
+            table: table_of(&visible, &newest, query.width),
             workers: newest
                 .iter()
-                .filter_map(|(_, row)| entries.remove(&row.member.name))
+                .filter_map(|(_, row, _)| entries.remove(&row.member.name))
                 .collect(),
             missing,
         })

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{progress, table, tokens};
+use super::table::{self, ListedWorker};
+use super::{progress, tokens};
 use crate::analysis::attention::{Attention, ReasonKind};
 use crate::analysis::checks::CheckKind;
 use crate::analysis::peers;
@@ -55,7 +56,7 @@ struct SwarmSummary<'a> {
     visible: &'a VisibleWorkers,
     group: &'a Group,
     rows: &'a [WorkerRow],
-    attention: Vec<Attention>,
+    newest_first: Vec<ListedWorker<'a>>,
     /// Number of workers that were removed.
     removed: usize,
     newest: Time,
@@ -70,7 +71,8 @@ pub fn swarm(
     newest: Time,
 ) -> String {
     let attention = peers::among_peers(rows);
-    let summary = SwarmSummary { visible, group, rows, attention, removed, newest };
+    let newest_first = table::newest_first(rows.iter().zip(&attention));
+    let summary = SwarmSummary { visible, group, rows, newest_first, removed, newest };
     let mut text = String::new();
     for lines in LINES {
         text = summary.text(lines);
@@ -157,7 +159,7 @@ impl<'a> SwarmSummary<'a> {
             format!("{}: {}", kind.replace('_', " "), first_line(attention))
         });
         out.push_str(&overlaps::section(self.rows));
-        let table = table::table(self.visible, self.rows, &self.attention, lines.rows);
+        let table = table::table(self.visible, &self.newest_first, lines.rows);
         if !table.is_empty() {
             out.push_str(&format!("\n{table}"));
         }
@@ -200,15 +202,10 @@ impl<'a> SwarmSummary<'a> {
         format!("{workers}{}{children}: {working}.{last}\n", run.unwrap_or_default())
     }
 
-    /// Returns the workers of a section with their reasons, newest first.
-    fn section(&self, section: Section) -> Vec<(Option<Timestamp>, &WorkerRow, &Attention)> {
-        let attention: HashMap<&Name, &Attention> =
-            self.rows.iter().map(|row| &row.member.name).zip(&self.attention).collect();
-        table::newest_first(self.rows.iter())
-            .into_iter()
-            .filter_map(|(at, row)| Some((at, row, *attention.get(&row.member.name)?)))
-            .filter(|(_, row, attention)| Section::find(row, attention) == Some(section))
-            .collect()
+    /// Returns the workers of a section, newest first.
+    fn section(&self, section: Section) -> Vec<&ListedWorker<'a>> {
+        let all = self.newest_first.iter();
+        all.filter(|(_, row, needs)| Section::find(row, needs) == Some(section)).collect()
     }
 
     fn list(

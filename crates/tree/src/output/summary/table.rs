@@ -1,7 +1,7 @@
 //! The table of the newest workers: in the summary of a run or the swarm, and of `swarmletfs list`.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
@@ -10,7 +10,6 @@ use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::WorkerRow;
 use crate::view::VisibleWorkers;
 use swarmletfs_base::model::{Outcome, Status, Worker};
-use swarmletfs_base::name::Name;
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{clip_chars, minute, rounded};
 
@@ -54,38 +53,36 @@ impl Column {
     }
 }
 
-/// Returns the table of the `max` newest workers, with a line that counts the others. Workers that
-/// others started are left out if there are any that a person started. Empty without workers.
-pub(super) fn table(
-    visible: &VisibleWorkers,
-    rows: &[WorkerRow],
-    attention: &[Attention],
-    max: usize,
-) -> String {
-    let levels: HashMap<&Name, &Attention> =
-        rows.iter().map(|row| &row.member.name).zip(attention).collect();
+/// A worker of a list: the time when it began, its row, and the attention that it needs.
+pub type ListedWorker<'a> = (Option<Timestamp>, &'a WorkerRow, &'a Attention);
+
+/// Returns the table of the `max` first workers of `newest`, with a line that counts the others.
+/// Workers that others started are left out if there are any that a person started. Empty without
+/// workers.
+pub(super) fn table(visible: &VisibleWorkers, newest: &[ListedWorker<'_>], max: usize) -> String {
     let has_parent = |row: &WorkerRow| row.worker().parent.is_some();
-    let has_starters = rows.iter().any(|row| !has_parent(row));
-    let newest = newest_first(rows.iter()).into_iter();
-    let newest: Vec<_> =
-        newest.filter(|(_, row)| !has_starters || !has_parent(row)).take(max).collect();
-    let mut out = table_of(visible, &newest, &levels, Some(WIDTH));
-    if rows.len() > newest.len() {
-        out.push_str(&format!("and {} more in index.json\n", rows.len() - newest.len()));
+    let has_starters = newest.iter().any(|(_, row, _)| !has_parent(row));
+    let shown: Vec<ListedWorker<'_>> = newest
+        .iter()
+        .filter(|(_, row, _)| !has_starters || !has_parent(row))
+        .take(max)
+        .copied()
+        .collect();
+    let mut out = table_of(visible, &shown, Some(WIDTH));
+    if newest.len() > shown.len() {
+        out.push_str(&format!("and {} more in index.json\n", newest.len() - shown.len()));
     }
     out
 }
 
-/// Returns the table of `newest`, the result of [`newest_first`], with the attention that each
-/// worker needs. It keeps to `width`, in characters, if it can; `None` cuts nothing. Empty without
-/// workers.
+/// Returns the table of `newest`, the result of [`newest_first`]. It keeps to `width`, in
+/// characters, if it can; `None` cuts nothing. Empty without workers.
 pub fn table_of(
     visible: &VisibleWorkers,
-    newest: &[(Option<Timestamp>, &WorkerRow)],
-    attention: &HashMap<&Name, &Attention>,
+    newest: &[ListedWorker<'_>],
     width: Option<usize>,
 ) -> String {
-    let mut columns = columns(visible, newest, attention);
+    let mut columns = columns(visible, newest);
     columns.retain(|column| !column.is_empty());
     if let Some(width) = width {
         fit(&mut columns, width);
@@ -104,12 +101,8 @@ const TITLE: &str = "title";
 /// Headers of the columns that say where a worker worked.
 const PLACES: [&str; 2] = ["project", "branch"];
 
-fn columns(
-    visible: &VisibleWorkers,
-    newest: &[(Option<Timestamp>, &WorkerRow)],
-    attention: &HashMap<&Name, &Attention>,
-) -> Vec<Column> {
-    let rows = || newest.iter().map(|(_, row)| *row);
+fn columns(visible: &VisibleWorkers, newest: &[ListedWorker<'_>]) -> Vec<Column> {
+    let rows = || newest.iter().map(|(_, row, _)| *row);
     let workers: Vec<_> = rows().map(WorkerRow::worker).collect();
     let of_worker = |cell: fn(&Worker) -> Option<String>| {
         let cells = workers.iter().map(|worker| cell(worker).unwrap_or_default());
@@ -127,7 +120,7 @@ fn columns(
             "id",
             rows().map(|row| one_line(&visible.short_id(&row.member.name).display(), CELL_MAX)),
         ),
-        Column::new("when (UTC)", newest.iter().map(|(at, _)| at.map(minute).unwrap_or_default())),
+        Column::new("when (UTC)", newest.iter().map(|(at, ..)| at.map(minute).unwrap_or_default())),
         Column::new(TITLE, of_worker(|worker| Some(worker.title().to_owned())).into_iter()),
         Column::new("source", source),
         Column::new(project, of_worker(|worker| worker.project().map(str::to_owned)).into_iter()),
@@ -136,7 +129,7 @@ fn columns(
             of_worker(|worker| worker.branch.as_deref().map(str::to_owned)).into_iter(),
         ),
         Column::new("+/-", rows().map(changed_lines)),
-        Column::new("end", rows().map(|row| end(row, attention.get(&row.member.name).copied()))),
+        Column::new("end", newest.iter().map(|(_, row, attention)| end(row, attention))),
     ]
 }
 
@@ -191,10 +184,10 @@ fn push_line<'a>(out: &mut String, columns: &'a [Column], cell: impl Fn(&'a Colu
 
 /// Returns the workers with the times when they began, the newest first.
 pub fn newest_first<'a>(
-    rows: impl Iterator<Item = &'a WorkerRow>,
-) -> Vec<(Option<Timestamp>, &'a WorkerRow)> {
-    let mut newest: Vec<_> = rows.map(|row| (begun(row), row)).collect();
-    newest.sort_by(|(a, first), (b, second)| {
+    rows: impl Iterator<Item = (&'a WorkerRow, &'a Attention)>,
+) -> Vec<ListedWorker<'a>> {
+    let mut newest: Vec<_> = rows.map(|(row, attention)| (begun(row), row, attention)).collect();
+    newest.sort_by(|(a, first, _), (b, second, _)| {
         Reverse(a).cmp(&Reverse(b)).then_with(|| first.member.name.cmp(&second.member.name))
     });
     newest
@@ -211,9 +204,9 @@ pub fn begun(row: &WorkerRow) -> Option<Timestamp> {
 
 /// Says in a word or two how a worker ended: its most important reason for attention, else its
 /// outcome.
-fn end(row: &WorkerRow, attention: Option<&Attention>) -> String {
+fn end(row: &WorkerRow, attention: &Attention) -> String {
     let Some(digest) = &row.digest else { return "not read".into() };
-    let first = attention.and_then(|attention| attention.reasons.first()).map(|first| first.kind);
+    let first = attention.reasons.first().map(|first| first.kind);
     let status = row.status();
     match (first, digest.outcome) {
         (Some(ReasonKind::Waits), Outcome::Failed) => "asks, failed".into(),
