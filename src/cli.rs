@@ -125,6 +125,9 @@ enum Command {
     /// List workers in a table, newest first
     #[command(after_help = tree_commands::list::HELP)]
     List(Box<tree_commands::list::WorkerListArgs>),
+    /// Sum up the costs of workers
+    #[command(after_help = tree_commands::cost::HELP)]
+    Cost(Box<tree_commands::cost::CostArgs>),
     /// Print the summary of a worker
     #[command(after_help = tree_commands::one_worker::SHOW_HELP)]
     Show(tree_commands::one_worker::OneWorkerArgs),
@@ -328,6 +331,7 @@ pub fn main() -> ExitCode {
         }
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::List(arguments) => tree_commands::list::run(&arguments),
+        Command::Cost(arguments) => tree_commands::cost::run(&arguments),
         Command::Show(arguments) => tree_commands::one_worker::show(&arguments),
         Command::Log(arguments) => tree_commands::one_worker::log(&arguments),
         Command::Diff(arguments) => tree_commands::one_worker::diff(&arguments),

@@ -20,11 +20,11 @@ use crate::support::see;
 use crate::support::transcript::{PROJECT, Transcript, path, place};
 
 /// The [`CACHE_FORMAT`] that [`GOLDEN`] belongs to.
-const GOLDEN_FORMAT: u32 = 8;
+const GOLDEN_FORMAT: u32 = 9;
 /// Number and digest of the cache entries of each sample.
 const GOLDEN: [(&str, usize, &str); 2] = [
-    ("swarmlet", 6, "ce9d53548c4609a780348355631ac623"),
-    ("claude_code", 19, "405568b6ff346d69ab11a905204ac43e"),
+    ("swarmlet", 6, "f7def1fe4104cc26b51560f2d423c7fe"),
+    ("claude_code", 19, "9c5b0439a216997617b6544c4de1e7bc"),
 ];
 
 /// No part of a result is left out, however slow the machine is.
@@ -90,6 +90,8 @@ fn claude_code_sample() -> Source {
             "message": {"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "toolu_task", "content": "Found it."}]}}))
         .says("It is fixed.");
+    session.line(json!({"type": "cost-state", "totalCostUSD": 0.5, "startTime": 1,
+        "modelUsage": {"claude-large": {"inputTokens": 9, "costUSD": 0.5}}}));
     store.write(&place("s1"), session.bytes());
     let mut interrupted = Transcript::new("s2");
     interrupted.user("Wait.").says("Yes.").user("[Request interrupted by user]");

@@ -12,6 +12,7 @@ use swarmletfs::cli::in_process::{
     Stores, WaitEnd, WaitRequest, compare_json, grep_json, not_searchable, read_file, search_json,
 };
 use swarmletfs_base::name::Name;
+use swarmletfs_tree::analysis::facets::Facet;
 use swarmletfs_tree::query::call_output::CallSelector;
 use swarmletfs_tree::query::compare::{CompareOptions, CompareQuery};
 use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
@@ -19,7 +20,7 @@ use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
 use swarmletfs_tree::query::wait::WaitCondition;
 use swarmletfs_tree::query::{AnswerPage, FileAnswer, FileQuery};
 use swarmletfs_tree::render::expand::InputFormat;
-use swarmletfs_tree::render::list::WorkerListQuery;
+use swarmletfs_tree::render::list::WorkerQuery;
 use swarmletfs_tree::route::cursor::Cursor;
 use swarmletfs_tree::tree::Symlinks;
 
@@ -129,7 +130,15 @@ impl Tree {
         tag: Option<String>,
         limit: Option<usize>,
     ) -> PyResult<String> {
-        let query = WorkerListQuery { status, outcome, attention, task_type, tag, after: None };
+        let values = [
+            (Facet::Status, status),
+            (Facet::Outcome, outcome),
+            (Facet::Attention, attention),
+            (Facet::Type, task_type),
+            (Facet::Tag, tag),
+        ];
+        let values = values.into_iter().filter_map(|(facet, value)| Some((facet, value?)));
+        let query = WorkerQuery { values: values.collect(), ..WorkerQuery::default() };
         detached(py, || {
             let tree = self.get()?;
             let listed = tree.with_path(&folder, Symlinks::Follow, |place| {

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+
+use crate::text::parse_time;
 
 /// Parses a duration: `30s`, `5m`, `1h 30m`, or whole seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -32,12 +32,8 @@ pub(super) fn parse_age(text: &str) -> Result<Duration, String> {
 
 /// Parses a time, a day or time in UTC, or an age.
 pub(super) fn parse_since(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse::<Timestamp>() {
+    if let Some(time) = parse_time(text) {
         return Ok(time);
-    }
-    if let Ok(time) = text.parse::<DateTime>() {
-        let time = time.to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
-        return Ok(time.timestamp());
     }
     let age = parse_age(text).map_err(|_| {
         "give a day as 2026-01-20, a time as 2026-01-20T10:00:00Z, or an age such as 3d or 1h30m"

@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
         MessageFormat::Anthropic => InputFormat::Anthropic,
         MessageFormat::Langchain => InputFormat::LangChain,
     };
-    let renderer = Renderer::new(view, session.settings(None));
+    let renderer = Renderer::new(view, session.settings());
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
         // A closed pipe needs no message.
         Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

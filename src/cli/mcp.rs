@@ -18,6 +18,7 @@ use tracing::warn;
 
 use super::changes;
 use super::exit::{self, UsageError};
+use super::plan::read_prices;
 use super::record::parse_timeout;
 use super::run::{EnvOption, LimitArgs, ToolsRun, env_parser, serve_tools};
 use super::store_selection::StoreSelection;
@@ -83,6 +84,11 @@ pub(super) struct McpArgs {
     /// [default: 16000 per worker, 28000 for a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
+
+    /// Compute costs that records do not state, from the prices in this JSON file; see
+    /// `swarmletfs cost --help`
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
 
     /// The role: `supervisor` creates workers and asks the person to apply their changes;
     /// `worker:ID` works as that worker on a workspace, and `worker` as a new one [default: only
@@ -181,7 +187,8 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         Some(Role::Supervisor) => Some(supervisor(arguments, &selection)?),
         _ => None,
     };
-    let settings = Settings { budget: arguments.budget, ..Settings::default() };
+    let prices = read_prices(arguments.prices.as_deref())?;
+    let settings = Settings { budget: arguments.budget, prices, ..Settings::default() };
     let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
     let trees = ServedTree::new(tree, move || match selection.open(Freshness::default()) {
         Ok(view) => Some(Tree::new(view, settings.clone())),
@@ -218,6 +225,7 @@ fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
     let refusals = [
         (is_worker && arguments.http.is_some(), "--http with --as worker; use stdin and stdout"),
         (is_worker && arguments.budget.is_some(), "--budget with --as worker; leave it out"),
+        (is_worker && arguments.prices.is_some(), "--prices with --as worker; leave it out"),
         (is_worker && view.stores.len() > 1, "several stores with --as worker; name one"),
         (!is_worker && arguments.workspace.is_some(), "--workspace without --as worker; add it"),
         (!is_worker && arguments.task.is_some(), "--task without --as worker; add it"),

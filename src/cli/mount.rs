@@ -51,7 +51,7 @@ pub(super) struct MountArgs {
     pub(super) options: MountOptions,
 
     /// Comma-separated mount options, as passed by mount(8): store=, format=, only_owner=, owners=,
-    /// run=, all_owners, audit, audit_max=, hard_links, no_cache, index=, no_index,
+    /// run=, all_owners, audit, audit_max=, hard_links, no_cache, index=, no_index, prices=,
     /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
     /// effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -232,6 +232,9 @@ pub(super) fn plan(
     }
     if let Some(owners) = &mut options.owners {
         *owners = std::env::current_dir()?.join(&owners);
+    }
+    if let Some(prices) = &mut options.prices {
+        *prices = std::env::current_dir()?.join(&prices);
     }
     let plan = Plan::new(point.path.clone(), options)?;
     diagnosis::check_fuse().map_err(Diagnosis::or_without_mount)?;

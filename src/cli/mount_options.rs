@@ -87,6 +87,15 @@ pub(super) struct MountOptions {
     #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
     pub(super) budget: Option<String>,
 
+    /// Compute costs that records do not state, from the prices in this JSON file; see
+    /// `swarmletfs cost --help`
+    #[serde(
+        serialize_with = "path_bytes::list::serialize",
+        deserialize_with = "path_bytes::list::deserialize_one"
+    )]
+    #[arg(long, value_name = "FILE")]
+    pub(super) prices: Option<PathBuf>,
+
     /// Seconds until a change of a finished worker is noticed [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub(super) ttl: Option<u32>,
@@ -319,7 +328,7 @@ mod tests {
     #[test]
     fn dash_o_equals_long_options() {
         let listed = "store=/a,format=claude-code,owner=7,run=48,budget=4000,ttl=5,stale=2h,log=/l,foreground,allow_other,\
-                      hard_links,no_cache,index=/i";
+                      hard_links,no_cache,index=/i,prices=/p";
         let typed = [
             "--store=/a",
             "--format=claude-code",
@@ -334,6 +343,7 @@ mod tests {
             "--hard-links",
             "--no-cache",
             "--index=/i",
+            "--prices=/p",
         ];
         let options = parse(&["-o", listed]).unwrap();
         assert_eq!(options, parse(&typed).unwrap());

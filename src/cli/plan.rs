@@ -6,15 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use nix::unistd::{Uid, User};
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
@@ -27,6 +29,7 @@ use super::{diagnosis, log};
 use crate::catalog::{Freshness, STALE_AFTER};
 use crate::digest::{digest, to_hex};
 use crate::fuse::{MountAccess, MountExtras, MountListing, OwnerDir, OwnerDirs, Session, Trees};
+use crate::model::Prices;
 use crate::name::{printable, to_file_name};
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
 use crate::text::budget::Budget;
@@ -44,6 +47,7 @@ pub(super) struct Plan {
     pub(super) options: MountOptions,
     /// The owners who have a directory each, if the mount is for several.
     owners: Option<Vec<MappedOwner>>,
+    prices: Option<Arc<Prices>>,
 }
 
 pub(super) struct MountContent {
@@ -65,14 +69,16 @@ impl Plan {
         log::start(self.options.log.as_deref(), self.options.foreground)
     }
 
-    /// Plans a mount of `options` at `mountpoint`, and reads the file of owners, if there is one.
+    /// Plans a mount of `options` at `mountpoint`, and reads the files of owners and of prices, if
+    /// there are any.
     ///
     /// # Errors
     ///
-    /// The file of owners is invalid.
+    /// The file of owners or of prices is invalid.
     pub(super) fn new(mountpoint: PathBuf, options: MountOptions) -> anyhow::Result<Plan> {
         let owners = options.owners.as_deref().map(read_owners).transpose()?;
-        Ok(Plan { mountpoint, options, owners })
+        let prices = read_prices(options.prices.as_deref())?;
+        Ok(Plan { mountpoint, options, owners, prices })
     }
 
     pub(super) fn read(&self) -> anyhow::Result<MountContent> {
@@ -108,8 +114,11 @@ impl Plan {
     /// Returns the trees of `views`, and the directories around them if there are several.
     fn trees(&self, views: Vec<View>) -> anyhow::Result<(Trees, Option<OwnerDirs>)> {
         let budget = self.options.budget.as_deref().map(Budget::parse);
-        let settings =
-            Settings { budget: budget.transpose().map_err(UsageError)?, ..Settings::default() };
+        let settings = Settings {
+            budget: budget.transpose().map_err(UsageError)?,
+            prices: self.prices.clone(),
+            ..Settings::default()
+        };
         let Some(owners) = &self.owners else {
             let view = views.into_iter().next().context("there is no view to show")?;
             return Ok((Trees::One(Arc::new(Tree::new(view, settings))), None));
@@ -187,24 +196,53 @@ pub(super) struct MappedOwner {
 ///
 /// The file cannot be read, others can write it, it has another form, or it names an unknown user.
 fn read_owners(path: &Path) -> anyhow::Result<Vec<MappedOwner>> {
-    let text = read_text(path)
+    let text = read_trusted(path)
         .with_context(|| format!("cannot read the owners in {}", display_path(path)))?;
     parse(&text, &|name| Ok(User::from_name(name)?), &|uid| Ok(User::from_uid(uid)?))
         .with_context(|| format!("cannot use the owners in {}", display_path(path)))
 }
 
-fn read_text(path: &Path) -> anyhow::Result<String> {
-    let file = std::fs::File::open(path)?;
+/// Reads a list of prices from the file at `path`, if there is one.
+///
+/// # Errors
+///
+/// The file cannot be read, or is no list of prices.
+pub(super) fn read_prices(path: Option<&Path>) -> anyhow::Result<Option<Arc<Prices>>> {
+    let Some(path) = path else { return Ok(None) };
+    let read = || {
+        Prices::parse(read_text(&open_regular(path)?.0)?.as_bytes()).map_err(|error| {
+            anyhow::anyhow!("{error}; `swarmletfs cost --help` shows the form of the file")
+        })
+    };
+    let prices = read().with_context(|| format!("cannot use the prices in {}", display_path(path)));
+    Ok(Some(Arc::new(prices?)))
+}
+
+fn open_regular(path: &Path) -> anyhow::Result<(File, Metadata)> {
+    // Opening a FIFO must not wait for a writer.
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         bail!("it is not a regular file");
     }
+    Ok((file, meta))
+}
+
+fn read_trusted(path: &Path) -> anyhow::Result<String> {
+    let (file, meta) = open_regular(path)?;
     if meta.mode() & WRITABLE_BY_OTHERS != 0 {
         bail!(
             "other users can write it, and so choose what they see; try `chmod go-w {}`",
             super::terminal::shell_quote(path)
         );
     }
+    read_text(&file)
+}
+
+fn read_text(file: &File) -> anyhow::Result<String> {
     let mut text = String::new();
     file.take(SIZE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > SIZE_MAX {

@@ -14,7 +14,6 @@ use super::{duration, exit};
 use crate::analysis::settings::{Control, Settings};
 use crate::catalog::{Freshness, Source};
 use crate::deadline::Deadline;
-use crate::text::budget::Budget;
 use crate::text::count;
 use crate::view::{Filter, View};
 
@@ -40,8 +39,8 @@ impl ReadSession {
     }
 
     /// Returns settings that let renders read until the deadline. `budget` bounds evidence.txt.
-    pub(super) fn settings(&self, budget: Option<Budget>) -> Settings {
-        Settings { budget, ..Settings::without_deadline(self.control.clone()) }
+    pub(super) fn settings(&self) -> Settings {
+        Settings::without_deadline(self.control.clone())
     }
 
     /// Opens the stores and reads the sessions that may contain more workers.

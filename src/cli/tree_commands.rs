@@ -10,6 +10,7 @@
 
 pub(super) mod cat;
 pub(super) mod compare;
+pub(super) mod cost;
 mod entry;
 pub(super) mod format;
 pub(super) mod grep;
@@ -30,6 +31,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context;
@@ -48,10 +50,11 @@ use super::terminal::print_message;
 use super::view_args::ViewArgs;
 use super::{budget_arg, exit};
 use crate::error::Error;
+use crate::model::Prices;
 use crate::name::printable;
 use crate::store::Time;
 use crate::text::budget::Budget;
-use crate::tree::{NodeKind, Tree};
+use crate::tree::{NodeKind, Settings, Tree};
 
 const BUFFER_SIZE: usize = 64 << 10;
 
@@ -108,13 +111,31 @@ impl TreeReader {
         Self::open_selection(StoreSelection::from_args(view)?, time, budget)
     }
 
+    fn open_priced(
+        view: &ViewArgs,
+        time: &TimeArgs,
+        prices: Option<Arc<Prices>>,
+    ) -> anyhow::Result<TreeReader> {
+        let selection = StoreSelection::from_args(view)?;
+        Self::open_with(selection, time, |settings| Settings { prices, ..settings })
+    }
+
     fn open_selection(
         selection: StoreSelection,
         time: &TimeArgs,
         budget: Option<Budget>,
     ) -> anyhow::Result<TreeReader> {
+        Self::open_with(selection, time, |settings| Settings { budget, ..settings })
+    }
+
+    fn open_with(
+        selection: StoreSelection,
+        time: &TimeArgs,
+        change: impl FnOnce(Settings) -> Settings,
+    ) -> anyhow::Result<TreeReader> {
         let mut session = ReadSession::start(time);
-        let tree = Tree::new(session.view(&selection)?, session.settings(budget));
+        let settings = change(session.settings());
+        let tree = Tree::new(session.view(&selection)?, settings);
         Ok(TreeReader {
             tree,
             stores: selection.stores,

@@ -289,7 +289,7 @@ pub(super) struct SinceArgs {
 pub(super) fn run_since(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     let mut session = ReadSession::start(&arguments.time);
     let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
-    let renderer = Renderer::new(view, session.settings(None));
+    let renderer = Renderer::new(view, session.settings());
     let answer = renderer
         .since(&ViewSnapshot::take(renderer.view()), arguments.cursor)
         .context("cannot read the store")?;

@@ -1,6 +1,7 @@
 //! The commands that read the tree without a mount.
 
 mod compare;
+mod cost;
 mod files;
 mod grep;
 mod incomplete;

@@ -164,3 +164,38 @@ fn waste_is_measured_against_peers() {
     };
     assert!(wasteful(8) && !wasteful(6));
 }
+
+#[test]
+fn waste_of_context_and_cost_is_measured_against_peers() {
+    let session = |name: &str, usd: f64, context: u64| {
+        let mut session = Transcript::new(name);
+        let usage = json!({"input_tokens": context, "output_tokens": 50});
+        session.user("Do it.").message("m", json!([{"type": "text", "text": "I see."}]), usage);
+        session.line(json!({"type": "cost-state", "totalCostUSD": usd, "startTime": 1}));
+        session
+    };
+    let store = transcript::store();
+    for at in 0..8 {
+        let name = format!("s{at}");
+        store.write(&place(&name), session(&name, 1.5, 40_000).bytes());
+    }
+    store.write(&place("dear"), session("dear", 12.0, 170_000).bytes());
+    let index = see(&transcript::tree(&store), "index.json").unwrap().text().to_owned();
+    let index: Value = serde_json::from_str(&index).unwrap();
+    let with_reasons = index["workers"].as_array().unwrap().iter().filter_map(|row| {
+        let reasons = row["attention"]["reasons"].as_array().unwrap();
+        let lines: Vec<&str> =
+            reasons.iter().map(|reason| reason["line"].as_str().unwrap()).collect();
+        (!lines.is_empty()).then(|| (row["id"].as_str().unwrap(), lines))
+    });
+    assert_eq!(
+        with_reasons.collect::<Vec<_>>(),
+        [(
+            "dear",
+            vec![
+                "170k tokens in a request; the median is 40k",
+                "$12.00 of cost; the median is $1.50"
+            ]
+        )]
+    );
+}

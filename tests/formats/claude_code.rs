@@ -5,6 +5,7 @@
 mod changes;
 mod claims;
 mod copies;
+mod costs;
 mod endings;
 mod ends;
 mod growth;

@@ -289,6 +289,49 @@ fn workers_are_filtered_and_listed_in_pages() {
 }
 
 #[test]
+fn list_is_newest_first_and_compact() {
+    let store = TestStore::new();
+    for (id, at) in [("old", "2026-01-02T10:00:00Z"), ("new", "2026-01-05T10:00:00Z")] {
+        let more = json!({"created_at": at, "started_at": null, "finished_at": null, "cwd": "/srv/app",
+            "task": "Fix the parser.", "owner_id": null});
+        store.worker(id, more).call(id, 1, "sh", "{\"ok\": true}");
+    }
+    store.worker(
+        "mid",
+        json!({"created_at": "2026-01-03T10:00:00Z", "task": "Test it.",
+        "status": "failed", "error": "no disk", "cwd": "/srv/api"}),
+    );
+    let mut client = client(&store);
+    let mut listed = |arguments: Value| -> Vec<Value> {
+        let text = client.text("list_workers", arguments);
+        serde_json::from_str::<Value>(&text).unwrap()["workers"].as_array().unwrap().clone()
+    };
+    let all = listed(json!({}));
+    let ids = |rows: &[Value]| -> Vec<String> {
+        rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&all), ["new", "mid", "old"]);
+    let keys: Vec<&str> = all[0].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        ["id", "title", "status", "outcome", "began", "project", "calls", "files_changed"]
+    );
+    assert_eq!((&all[1]["attention"], &all[1]["why"]), (&json!("high"), &json!("failed: no disk")));
+    for (filter, expected) in [
+        (json!({"day": "2026-01-01..2026-01-03"}), &["mid", "old"][..]),
+        (json!({"day": "2026-01-05"}), &["new"]),
+        (json!({"since": "2026-01-03"}), &["new", "mid"]),
+        (json!({"since": "2026-01-03T10:00:01Z"}), &["new"]),
+        (json!({"project": "api"}), &["mid"]),
+        (json!({"tool": "sh"}), &["new", "old"]),
+        (json!({"text": "PARSER"}), &["new", "old"]),
+        (json!({"attention": "HIGH"}), &["mid"]),
+    ] {
+        assert_eq!(ids(&listed(filter.clone())), expected, "{filter}");
+    }
+}
+
+#[test]
 fn list_without_a_match_names_the_values_that_exist() {
     let (store, empty) = (store(), TestStore::new());
     let filters = json!({"tag": "y", "status": "failed"});
@@ -619,6 +662,7 @@ fn bad_request_is_explained() {
         ("search", json!({"query": "tool:sh"}), "search"),
         ("glob", json!({"pattern": "["}), "unclosed character class"),
         ("list_workers", json!({"cursor": "gone"}), "list again without it"),
+        ("list_workers", json!({"since": "yesterday"}), "give a day as 2026-02-15"),
     ] {
         let error = client.error(tool, arguments.clone());
         assert!(error.contains(says) && error.len() < 1_000, "{tool} {arguments}: {error}");

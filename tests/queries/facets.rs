@@ -322,6 +322,26 @@ fn listing_catalog_values_opens_no_output() {
     assert!(log.opened("001_sql.txt") > 0);
 }
 
+#[test]
+fn range_of_days_has_the_workers_of_each() {
+    let store = store();
+    let tree = store.tree();
+    let days = |range: &str| names(&tree, &format!("by/day/{range}"));
+    assert_eq!(days("2026-01-20..2026-01-21"), days("2026-01-20"));
+    assert_eq!(days("2026-01-22..2026-01-31"), days("2026-01-22"));
+    let all = days("2026-01-20..2026-01-22");
+    assert_eq!(all.len(), days("2026-01-20").len() + days("2026-01-22").len());
+    assert_eq!(names(&tree, "by/day/2026-01-20..2026-01-22/status/failed"), ["a"]);
+    let summary = text(&tree, "by/day/2026-01-20..2026-01-22/summary");
+    assert!(summary.starts_with(&format!("{} workers", all.len())), "{summary}");
+    // Nobody worked then.
+    assert!(days("2025-01-01..2025-12-31").is_empty());
+    for no_range in ["2026-01-22..2026-01-20", "2026-01-20..", "..", "2026-01-20..x"] {
+        assert!(see(&tree, &format!("by/day/{no_range}")).is_err(), "{no_range}");
+    }
+    assert!(see(&tree, "by/tag/2026-01-20..2026-01-22").is_err());
+}
+
 /// Makes one access exceed the deadline of files about many workers.
 #[derive(Clone)]
 struct Slow {

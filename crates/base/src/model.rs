@@ -5,10 +5,12 @@
 //! trace does not state is `None` or unknown. Equal strings of many workers share one allocation.
 
 mod attempt;
+mod cost;
 mod remark;
 mod work;
 mod workspace_changes;
 
+pub use cost::{Prices, StatedCost, Tokens, Usd};
 pub use remark::{
     EXAMPLES_MAX, Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport,
     Skipped, SkippedEntries, WorkerCheck,
@@ -529,6 +531,12 @@ pub struct Trace {
     pub tokens_by_model: BTreeMap<String, Tokens>,
     /// True if the source counts far fewer tokens than the worker wrote.
     pub tokens_are_partial: bool,
+    /// The cost, if the source states it.
+    pub cost: Option<StatedCost>,
+    /// The largest number of tokens that a request gave to the model, if the source counts them.
+    pub peak_context: Option<u64>,
+    /// Number of times that the conversation was replaced by a shorter one.
+    pub compactions: u64,
     pub truncated: Vec<RelPath>,
     pub unused: Unused,
     /// True if the source states no status, so that it is derived from the conversation. Then only
@@ -562,34 +570,6 @@ pub enum LastStep {
     Refusal,
     /// A stop by its user.
     Interruption,
-}
-
-/// Token counts, as stated by the source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Tokens {
-    /// Tokens read by the model, without the tokens from its cache.
-    pub input: u64,
-    pub output: u64,
-    pub cache_read: u64,
-    pub cache_creation: u64,
-}
-
-impl std::ops::AddAssign for Tokens {
-    fn add_assign(&mut self, more: Tokens) {
-        self.input = self.input.saturating_add(more.input);
-        self.output = self.output.saturating_add(more.output);
-        self.cache_read = self.cache_read.saturating_add(more.cache_read);
-        self.cache_creation = self.cache_creation.saturating_add(more.cache_creation);
-    }
-}
-
-impl std::ops::SubAssign for Tokens {
-    fn sub_assign(&mut self, less: Tokens) {
-        self.input = self.input.saturating_sub(less.input);
-        self.output = self.output.saturating_sub(less.output);
-        self.cache_read = self.cache_read.saturating_sub(less.cache_read);
-        self.cache_creation = self.cache_creation.saturating_sub(less.cache_creation);
-    }
 }
 
 /// Counts of transcript parts that are not shown.

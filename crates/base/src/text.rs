@@ -14,6 +14,8 @@ pub mod unified;
 use std::fmt::Display;
 use std::time::SystemTime;
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use jiff::{RoundMode, SignedDuration, SpanRound, Timestamp, Unit};
 
 use crate::model::TraceTime;
@@ -58,6 +60,12 @@ pub fn duration(ms: u64) -> String {
     let exact = SignedDuration::from_millis(ms);
     let shown = if ms >= 10_000 { SignedDuration::from_secs(exact.as_secs()) } else { exact };
     format!("{shown:#}")
+}
+
+/// Parses a time, or a day or local time as UTC.
+pub fn parse_time(text: &str) -> Option<Timestamp> {
+    let local = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    text.parse().ok().or_else(|| Some(local()?.timestamp()))
 }
 
 /// Formats a time as UTC to the minute, for a column: `2026-02-03 10:12`.

@@ -10,6 +10,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
+use swarmletfs_base::model::{StatedCost, Usd};
+
 /// A string, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MaybeStr<'a>(pub(super) Option<Cow<'a, str>>);
@@ -77,6 +79,18 @@ impl MaybeText<'_> {
 impl MaybeNumber {
     pub(super) fn as_i64(&self) -> Option<i64> {
         self.0.as_ref()?.as_i64()
+    }
+
+    /// Returns a number of dollars, if it is an amount.
+    pub(super) fn as_usd(&self) -> Option<Usd> {
+        Usd::from_dollars(self.0.as_ref()?.as_f64()?)
+    }
+
+    /// Returns the cost of a worker, if the number is an amount that is not zero. Programs write
+    /// zero where they know no prices.
+    pub(super) fn as_stated_cost(&self) -> Option<StatedCost> {
+        let total = self.as_usd().filter(|total| *total > Usd::default())?;
+        Some(StatedCost { total, ..StatedCost::default() })
     }
 
     /// Returns a number of seconds as milliseconds.

@@ -129,6 +129,14 @@ struct RunInfo<'a> {
     exit_status: MaybeStr<'a>,
     #[serde(borrow)]
     config: MaybeObject<Config<'a>>,
+    model_stats: MaybeObject<RunStats>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RunStats {
+    /// The cost of the run in dollars.
+    instance_cost: MaybeNumber,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -227,6 +235,9 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     index.set_model(0, config.model.0.unwrap_or_default().model_name.as_str());
     let environment = config.environment.0.unwrap_or_default();
     IndexBuilder::set_fact(&mut index.index.facts.cwd, environment.cwd.as_str());
+    if let Some(cost) = info.model_stats.0.and_then(|stats| stats.instance_cost.as_stated_cost()) {
+        index.index.main.cost.replace(cost);
+    }
     true
 }
 
@@ -371,7 +382,7 @@ fn count_tokens(index: &mut IndexBuilder<'_>, message: &RunMessage<'_>) {
         input: input - cache_read,
         output: usage.completion_tokens.0.unwrap_or_default(),
         cache_read,
-        cache_creation: 0,
+        ..Tokens::default()
     };
     index.count_tokens(0, response.id.as_str(), response.model.as_str(), tokens);
 }

@@ -127,6 +127,8 @@ struct TrajectoryInfo<'a> {
 struct ModelStats {
     tokens_sent: MaybeU64,
     tokens_received: MaybeU64,
+    /// The cost of the run in dollars.
+    instance_cost: MaybeNumber,
 }
 
 /// The configuration of the run: an object, or its JSON as a string.
@@ -293,6 +295,12 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: boo
             index.set_status(0, Status::Completed, Some(word));
         }
         word => index.set_status(0, Status::Failed, Some(word)),
+    }
+    let cost = info.model_stats.0.as_ref().and_then(|stats| stats.instance_cost.as_stated_cost());
+    match cost {
+        Some(cost) if is_attempt => index.index.main.cost.add(cost),
+        Some(cost) => index.index.main.cost.replace(cost),
+        None => {}
     }
     if let Some(stats) = &info.model_stats.0
         && let (Some(input), Some(output)) = (stats.tokens_sent.0, stats.tokens_received.0)

@@ -25,6 +25,7 @@ pub mod retry;
 pub mod root_cause;
 mod selection;
 pub mod settings;
+pub mod spending;
 mod strings;
 mod success_claim;
 pub mod worker_digest;

@@ -2,6 +2,7 @@
 
 mod causes;
 pub mod changes;
+pub mod cost;
 pub mod evidence;
 pub mod index;
 pub mod json;

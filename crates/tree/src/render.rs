@@ -34,7 +34,7 @@ use crate::view::{Member, View, VisibleWorkers};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::digest::{Key, digest, hash_value};
 use swarmletfs_base::error::{Error, Result};
-use swarmletfs_base::model::Record;
+use swarmletfs_base::model::{Prices, Record};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::budget::Budget;
@@ -91,6 +91,10 @@ impl Renderer {
 
     pub fn settings(&self) -> &Settings {
         &self.analyzer.settings
+    }
+
+    fn prices(&self) -> Option<&Prices> {
+        self.analyzer.settings.prices.as_deref()
     }
 
     pub fn view(&self) -> &View {
@@ -283,9 +287,9 @@ impl Renderer {
                 .if_any(ran_out)
         };
         let bytes = match report {
-            Report::Index => index::swarm(visible, group, &rows, newest, missing())?,
+            Report::Index => index::swarm(visible, group, &rows, newest, missing(), self.prices())?,
             Report::Summary => {
-                let text = summary::swarm(visible, group, &rows, *removed, newest);
+                let text = summary::swarm(visible, group, &rows, *removed, newest, self.prices());
                 prepend_notice(missing().as_ref(), text)
             }
             Report::Evidence(budget) => {

@@ -15,6 +15,15 @@ pub(super) struct TreeEntry {
     pub(super) kind: NodeKind,
     /// `None` if the listing does not need them.
     pub(super) details: Option<EntryDetails>,
+    /// The worker that the entry stands for, if the listing needs that.
+    pub(super) worker: Option<EntryWorker>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct EntryWorker {
+    /// `None` if it was not read in time.
+    pub(super) outcome: Option<&'static str>,
+    pub(super) title: String,
 }
 
 #[derive(Debug, Clone)]
@@ -31,6 +40,7 @@ impl TreeEntry {
             label: typed.to_vec(),
             kind: details.attr.kind,
             details: Some(details),
+            worker: None,
         })
     }
 
@@ -46,7 +56,8 @@ impl TreeEntry {
     }
 
     pub(super) fn without_details(folder: &[u8], name: &[u8], kind: NodeKind) -> TreeEntry {
-        TreeEntry { path: join(folder, name), label: name.to_vec(), kind, details: None }
+        let (path, label) = (join(folder, name), name.to_vec());
+        TreeEntry { path, label, kind, details: None, worker: None }
     }
 
     /// Returns the last component of the path, regardless of the label.

@@ -12,7 +12,7 @@ use super::{TimeArgs, TreeReader, json};
 use crate::analysis::facets::Facet;
 use crate::cli::pager::{AnswerKind, PagerArgs};
 use crate::cli::view_args::ViewArgs;
-use crate::render::list::{NewestQuery, NewestWorkers};
+use crate::render::list::{WorkerList, WorkerQuery};
 
 pub(crate) const HELP: &str = "\
 No mount is needed. Each row has the shortest id that names the worker here, the time when it \
@@ -34,11 +34,13 @@ Examples:
 Exit code: 0 if the workers were listed, also if there are none, 1 if not, 2 for a usage error, 3 \
 if --max-time ended before everything was read.";
 
-/// Arguments of `list`.
+/// Options that select workers. A worker must match all of them.
 #[derive(Debug, Args)]
-pub(crate) struct WorkerListArgs {
-    /// Only workers of this day in UTC, as in 2026-02-15
-    #[arg(long, value_name = "DAY", value_parser = parse_day)]
+#[command(next_help_heading = "Filters")]
+pub(super) struct WorkerFilterArgs {
+    /// Only workers of this day in UTC, as in 2026-02-15, or of these, as in
+    /// 2026-02-09..2026-02-15
+    #[arg(long, value_name = "DAY", value_parser = parse_days)]
     day: Option<String>,
 
     /// Only workers that began since then: a day as 2026-01-20, a time as 2026-01-20T10:00:00Z, or
@@ -77,6 +79,35 @@ pub(crate) struct WorkerListArgs {
     /// Only workers with this text in their title or task, in any letter case
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
+}
+
+impl WorkerFilterArgs {
+    pub(super) fn query(&self) -> WorkerQuery {
+        let values = [
+            (Facet::Day, &self.day),
+            (Facet::Project, &self.project),
+            (Facet::Branch, &self.branch),
+            (Facet::File, &self.file),
+            (Facet::Status, &self.status),
+            (Facet::Outcome, &self.outcome),
+            (Facet::Attention, &self.attention),
+            (Facet::Tool, &self.tool),
+        ];
+        let values = values.into_iter().filter_map(|(facet, value)| Some((facet, value.clone()?)));
+        WorkerQuery {
+            values: values.collect(),
+            since: self.since,
+            text: self.text.clone(),
+            ..WorkerQuery::default()
+        }
+    }
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerListArgs {
+    #[command(flatten)]
+    filter: WorkerFilterArgs,
 
     /// Print JSON: an array of objects
     #[arg(long)]
@@ -96,28 +127,6 @@ pub(crate) struct WorkerListArgs {
     pager: PagerArgs,
 }
 
-impl WorkerListArgs {
-    fn query(&self) -> NewestQuery {
-        let values = [
-            (Facet::Day, &self.day),
-            (Facet::Project, &self.project),
-            (Facet::Branch, &self.branch),
-            (Facet::File, &self.file),
-            (Facet::Status, &self.status),
-            (Facet::Outcome, &self.outcome),
-            (Facet::Attention, &self.attention),
-            (Facet::Tool, &self.tool),
-        ];
-        let values = values.into_iter().filter_map(|(facet, value)| Some((facet, value.clone()?)));
-        NewestQuery {
-            values: values.collect(),
-            since: self.since,
-            text: self.text.clone(),
-            width: (!self.wide).then(terminal::width),
-        }
-    }
-}
-
 /// Prints the table.
 ///
 /// # Errors
@@ -125,8 +134,10 @@ impl WorkerListArgs {
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(crate) fn run(arguments: &WorkerListArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
-    let NewestWorkers { table, workers, missing } =
-        reader.tree.newest_workers(&arguments.query())?;
+    let width = (!arguments.wide).then(terminal::width);
+    let query = WorkerQuery { width, ..arguments.filter.query() };
+    let listed = reader.tree.list_workers(reader.tree.root(), &query)?;
+    let WorkerList { table, workers, missing, .. } = listed.unwrap_or_default();
     let mut out = reader.out(arguments.pager, AnswerKind::Text, false);
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| workers.iter().try_for_each(add))
@@ -147,9 +158,13 @@ pub(crate) fn run(arguments: &WorkerListArgs) -> anyhow::Result<ExitCode> {
     reader.end(written)
 }
 
-fn parse_day(text: &str) -> Result<String, String> {
-    let day = text.parse::<Date>().map_err(|_| "give a day as 2026-02-15")?;
-    Ok(day.to_string())
+fn parse_days(text: &str) -> Result<String, String> {
+    let days = text.split("..").map(str::parse).collect::<Result<Vec<Date>, _>>();
+    match days.as_deref() {
+        Ok([day]) => Ok(day.to_string()),
+        Ok([first, last]) if first <= last => Ok(format!("{first}..{last}")),
+        _ => Err("give a day as 2026-02-15, or days as 2026-02-09..2026-02-15".into()),
+    }
 }
 
 fn presets(facet: Facet) -> PossibleValuesParser {

@@ -8,21 +8,23 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::entry::{EntryDetails, TreeEntry};
+use super::entry::{EntryDetails, EntryWorker, TreeEntry};
 use super::json::{self, Object};
 use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, join, paths};
 use crate::cli::colors::ColorArgs;
 use crate::cli::pager::AnswerKind;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
-use crate::render::list::WorkerListQuery;
+use crate::name::printable;
+use crate::render::list::WorkerQuery;
+use crate::text::one_line;
 use crate::tree::{Ino, NodeKind, Symlinks};
 
 pub(crate) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
 the default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, \
-last change (UTC; on a terminal also its age) and name. A link to a folder lists that folder; with -l, -d or -F it lists the \
+last change (UTC; on a terminal also its age) and name, and the outcome and title of each worker. A link to a folder lists that folder; with -l, -d or -F it lists the \
 link, unless a `/` follows it. On a terminal, control characters in names are escaped.
 
 ",
@@ -110,6 +112,11 @@ pub(crate) struct LsArgs {
 const OUTCOMES: [&str; 3] =
     [Outcome::Failed.as_str(), Outcome::Unknown.as_str(), Outcome::Ok.as_str()];
 
+/// Maximum width of a name in front of the outcome of a worker, in characters.
+const NAME_MAX: usize = 60;
+/// Maximum length of the title of a worker, in bytes.
+const TITLE_MAX: usize = 80;
+
 const FAILED: &[u8] = b"by/status/failed";
 /// End of the path of a directory of workers.
 const WORKERS: &[u8] = b"workers/";
@@ -175,8 +182,8 @@ impl<'a> Ls<'a> {
                 Err(error) => self.reader.fail(path, &error),
             }
         }
-        self.sort(&mut folders, &HashMap::new());
-        self.sort(&mut others, &HashMap::new());
+        self.sort(&mut folders);
+        self.sort(&mut others);
         if !others.is_empty() {
             to.entries(&others)?;
         }
@@ -270,33 +277,35 @@ impl<'a> Ls<'a> {
                 Err(error) => self.reader.fail(&join_label(label, name), &error),
             }
         }
-        let outcomes = match arguments.sort_key() {
-            SortKey::Outcome => self.outcomes(ino)?,
-            _ => HashMap::new(),
-        };
-        self.sort(&mut entries, &outcomes);
+        if arguments.sort_key() == SortKey::Outcome || arguments.long && !arguments.json {
+            let workers = self.workers(ino)?;
+            for entry in &mut entries {
+                entry.worker = workers.get(entry.name()).cloned();
+            }
+        }
+        self.sort(&mut entries);
         Ok(entries)
     }
 
-    /// Returns the outcomes of the workers in a directory, by their names in it. They are empty for
-    /// a directory that is no list of workers.
-    fn outcomes(&self, ino: Ino) -> Result<HashMap<Vec<u8>, Option<&'static str>>> {
-        let list = match self.reader.tree.list_workers(ino, &WorkerListQuery::default()) {
+    /// Returns the workers in a directory, by their names in it. They are empty for a directory
+    /// that is no list of workers.
+    fn workers(&self, ino: Ino) -> Result<HashMap<Vec<u8>, EntryWorker>> {
+        let list = match self.reader.tree.list_workers(ino, &WorkerQuery::default()) {
             Ok(list) => list.unwrap_or_default(),
             Err(Error::NotFound) => return Ok(HashMap::new()),
             Err(error) => return Err(error),
         };
         let named = list.workers.into_iter().map(|row| {
-            let name = row.path.rsplit('/').next().unwrap_or(&row.path);
-            (name.as_bytes().to_vec(), row.outcome)
+            let name = row.path.rsplit('/').next().unwrap_or(&row.path).as_bytes().to_vec();
+            (name, EntryWorker { outcome: row.outcome, title: row.title })
         });
         Ok(named.collect())
     }
 
-    /// Sorts entries by the requested key. `outcomes` has the outcomes of workers by name.
-    fn sort(&self, entries: &mut [TreeEntry], outcomes: &HashMap<Vec<u8>, Option<&'static str>>) {
+    /// Sorts entries by the requested key.
+    fn sort(&self, entries: &mut [TreeEntry]) {
         let rank = |entry: &TreeEntry| {
-            let outcome = outcomes.get(entry.name()).copied().flatten();
+            let outcome = entry.worker.as_ref().and_then(|worker| worker.outcome);
             OUTCOMES.iter().position(|known| Some(*known) == outcome).unwrap_or(OUTCOMES.len())
         };
         let order = |a: &TreeEntry, b: &TreeEntry| {
@@ -355,16 +364,17 @@ impl EntrySink for TextSink<'_> {
 
     fn entries(&mut self, entries: &[TreeEntry]) -> io::Result<()> {
         self.is_first = false;
-        let widths = entries
-            .iter()
-            .filter_map(|entry| entry.details.as_ref())
-            .map(|details| self.columns(details));
+        let widths =
+            entries.iter().filter_map(|entry| Some(self.columns(entry, entry.details.as_ref()?)));
         let widths = widths.fold([0; 3], |most, columns| {
             let [a, b, c] = columns.map(|column| column.len());
             let [x, y, z] = most;
             [a.max(x), b.max(y), c.max(z)]
         });
-        entries.iter().try_for_each(|entry| self.entry(entry, widths))
+        let workers = entries.iter().filter(|entry| entry.worker.is_some());
+        let names = workers.map(|entry| printable(&entry.label).chars().count());
+        let name = names.max().unwrap_or_default().min(NAME_MAX);
+        entries.iter().try_for_each(|entry| self.entry(entry, widths, name))
     }
 }
 
@@ -376,17 +386,22 @@ impl TextSink<'_> {
     }
 
     /// Returns the aligned columns: owner, group and size.
-    fn columns(&self, details: &EntryDetails) -> [String; 3] {
-        let size = details.attr.size;
-        let size =
-            if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };
+    fn columns(&self, entry: &TreeEntry, details: &EntryDetails) -> [String; 3] {
+        let size = match details.attr.size {
+            // The folder of a worker has no size of its own.
+            _ if entry.worker.is_some() && entry.kind == NodeKind::Folder => "-".to_owned(),
+            size if self.arguments.human_readable => format::human_size(size),
+            size => size.to_string(),
+        };
         [details.attr.uid.to_string(), details.attr.gid.to_string(), size]
     }
 
-    fn entry(&mut self, entry: &TreeEntry, widths: [usize; 3]) -> io::Result<()> {
+    /// Writes an entry. `widths` has the widths of the columns, and `name` the width of
+    /// the names of workers.
+    fn entry(&mut self, entry: &TreeEntry, widths: [usize; 3], name: usize) -> io::Result<()> {
         let details = entry.details.as_ref().filter(|_| self.arguments.long);
         if let Some(details) = details {
-            let ([uid, gid, size], [a, b, c]) = (self.columns(details), widths);
+            let ([uid, gid, size], [a, b, c]) = (self.columns(entry, details), widths);
             let (mode, time) = (
                 format::mode_string(entry.kind, details.attr.mode),
                 self.out.time(details.attr.mtime),
@@ -405,6 +420,13 @@ impl TextSink<'_> {
             _ => "",
         };
         self.out.text(if self.arguments.classify { mark } else { "" })?;
+        if let Some(EntryWorker { outcome, title }) =
+            entry.worker.as_ref().filter(|_| self.arguments.long)
+        {
+            let pad = name.saturating_sub(printable(&entry.label).chars().count());
+            let outcome = outcome.unwrap_or("not read");
+            self.out.text(&format!("{:pad$}  {outcome:<8} {}", "", one_line(title, TITLE_MAX)))?;
+        }
         self.out.text("\n")
     }
 }

@@ -57,6 +57,9 @@ fn filters_of_a_list_must_all_match() {
     let all = ["cli-failed", "cli-parser", "server"];
     for (options, expected) in [
         (["--day", "2026-02-14"], &all[2..]),
+        (["--day", "2026-02-01..2026-02-14"], &all[2..]),
+        (["--day", "2026-02-14..2026-02-15"], &all),
+        (["--status", "COMPLETED"], &all[1..]),
         (["--since", "2026-02-15T10:30:00Z"], &all[..1]),
         (["--since", "2026-02-15"], &all[..2]),
         (["--since", "1h"], &[]),

@@ -137,6 +137,25 @@ fn ls_lists_the_same_names_as_in_a_mount() {
 }
 
 #[test]
+fn long_listing_of_workers_has_outcomes_and_titles() {
+    let store = TestStore::new();
+    store.worker("w1", json!({"task": "Fix the parser.\nNow."})).call(
+        "w1",
+        1,
+        "sh",
+        "{\"ok\": true}",
+    );
+    store.worker("worker-2", json!({"status": "failed", "error": "no", "task": "Test it."}));
+    let lines = ok_text(&store, "ls", ["-l", "workers"]);
+    let folders: Vec<&str> = lines.lines().filter(|line| line.starts_with('d')).collect();
+    let ends: Vec<&str> = folders.iter().map(|line| line.split_once("Z ").unwrap().1).collect();
+    assert_eq!(ends, ["w1        ok       Fix the parser. Now.", "worker-2  failed   Test it."]);
+    assert!(folders.iter().all(|line| line.split_whitespace().nth(3) == Some("-")), "{lines}");
+    let links = ok_text(&store, "ls", ["-l", "by/status/failed"]);
+    assert!(links.ends_with("worker-2  failed   Test it.\n"), "{links}");
+}
+
+#[test]
 fn long_listing_prints_all_attributes() {
     let store = dated();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

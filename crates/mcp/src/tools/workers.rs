@@ -1,7 +1,8 @@
 //! Tools for workers: list, evidence, comparison and changes.
 
 use rmcp::schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::{
@@ -10,12 +11,15 @@ use super::{
 };
 use crate::slice::{OpenFile, SliceRequest, echo};
 use crate::tools::files::byte_limit;
+use swarmletfs_base::model::SharedStr;
 use swarmletfs_base::name::{Name, printable};
 use swarmletfs_base::text::budget::Budget;
+use swarmletfs_base::text::parse_time;
+use swarmletfs_tree::analysis::facets::Facet;
 use swarmletfs_tree::query::call_output;
 use swarmletfs_tree::query::compare::{CompareOptions, CompareQuery};
 use swarmletfs_tree::render::expand::InputFormat;
-use swarmletfs_tree::render::list::WorkerListQuery;
+use swarmletfs_tree::render::list::{IndexRow, WorkerQuery};
 use swarmletfs_tree::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.
@@ -25,10 +29,10 @@ pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_workers",
-            "Lists workers, one object per line: id, status (what it reports itself), outcome \
-            (what its record shows: ok, failed or unknown), attention (whether it needs a person, \
-            and why), cause of a failure, task, type, tags, times, and checks that its claims do \
-            not pass. Start here, or with read_file summary.",
+            "Lists workers, newest first, one object per line: id, title, status (what it reports \
+            itself), outcome (what its record shows: ok, failed or unknown), attention (high or low \
+            if it needs a person) and why, cause of a failure, and where and when it worked. \
+            workers/<id>/index.json has more. Start here, or with read_file summary.",
             list_workers,
         ),
         tool(
@@ -90,6 +94,21 @@ struct ListWorkersInput {
     kind: Option<String>,
     /// Only workers with this tag
     tag: Option<String>,
+    /// Only workers of this day in UTC, as in 2026-02-15, or of these, as in
+    /// 2026-02-09..2026-02-15
+    day: Option<String>,
+    /// Only workers that began since then, as in 2026-02-15 or 2026-02-15T10:00:00Z
+    since: Option<String>,
+    /// Only workers in a folder of this name
+    project: Option<String>,
+    /// Only workers on this branch of git
+    branch: Option<String>,
+    /// Only workers that edited this file: its path from their working folder
+    file: Option<String>,
+    /// Only workers that called this tool
+    tool: Option<String>,
+    /// Only workers with this text in their title or task, in any letter case
+    text: Option<String>,
     /// Only workers of this run; latest is the run with the newest change
     #[serde(alias = "run_id")]
     run: Option<String>,
@@ -100,13 +119,31 @@ struct ListWorkersInput {
 }
 
 fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
-    let query = WorkerListQuery {
-        status: non_empty(args.status),
-        outcome: non_empty(args.outcome),
-        attention: non_empty(args.attention),
-        task_type: non_empty(args.kind),
-        tag: non_empty(args.tag),
+    let values = [
+        (Facet::Status, args.status),
+        (Facet::Outcome, args.outcome),
+        (Facet::Attention, args.attention),
+        (Facet::Type, args.kind),
+        (Facet::Tag, args.tag),
+        (Facet::Day, args.day),
+        (Facet::Project, args.project),
+        (Facet::Branch, args.branch),
+        (Facet::File, args.file),
+        (Facet::Tool, args.tool),
+    ];
+    let values = values.into_iter().filter_map(|(facet, value)| Some((facet, non_empty(value)?)));
+    let since = non_empty(args.since).map(|since| {
+        parse_time(&since).ok_or_else(|| {
+            ToolError::new("since: give a day as 2026-02-15, or a time as 2026-02-15T10:00:00Z")
+        })
+    });
+    let since = since.transpose()?;
+    let query = WorkerQuery {
+        values: values.collect(),
+        since,
+        text: non_empty(args.text),
         after: non_empty(args.cursor),
+        ..WorkerQuery::default()
     };
     let folder = non_empty(args.run)
         .map_or_else(String::new, |run| format!("runs/{}/", path_component(&run)));
@@ -120,7 +157,7 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
     let workers = &answer.workers;
     let text = super::list(
         "workers",
-        workers.iter().take(args.limit.unwrap_or(LIMIT).max(1)),
+        workers.iter().take(args.limit.unwrap_or(LIMIT).max(1)).map(CompactWorker::new),
         |shown| workers.len() - shown,
         |shown| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into(),
     )?;
@@ -141,6 +178,78 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
         )
     });
     Ok(NotedText { text, note })
+}
+
+/// The parts of a worker's entry in index.json that tell workers apart.
+#[derive(Serialize)]
+struct CompactWorker<'a> {
+    id: &'a str,
+    title: &'a str,
+    status: &'static str,
+    outcome: Option<&'static str>,
+    /// `high` or `low`; absent for workers that need nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attention: Option<&'static str>,
+    /// The most important reason for attention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'a str>,
+    /// Names of the checks that contradict its claim of success.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    doubts: &'a BTreeSet<Cow<'static, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    began: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    branch: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tags: &'a [SharedStr],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files_changed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_usd: Option<f64>,
+}
+
+impl CompactWorker<'_> {
+    fn new(row: &IndexRow) -> CompactWorker<'_> {
+        let reason = row.attention.as_ref().and_then(|found| found.reasons.first());
+        CompactWorker {
+            id: &row.id,
+            title: &row.title,
+            status: row.status,
+            outcome: row.outcome,
+            attention: reason.and(row.attention.as_ref()).map(|found| found.level.as_str()),
+            why: reason.map(|reason| format!("{}: {}", reason.kind.as_str(), reason.line)),
+            // The reason of a failed worker is the cause.
+            cause: row.cause.as_deref().filter(|cause| {
+                reason.is_none_or(|reason| !cause.starts_with(reason.line.trim_end_matches('…')))
+            }),
+            doubts: &row.doubts,
+            began: row.started_at.as_deref().or(row.created_at.as_deref()),
+            last_message: row.last_message.as_deref(),
+            project: row.project.as_deref(),
+            branch: row.branch.as_deref(),
+            kind: row.task_type.as_deref(),
+            tags: &row.tags,
+            run_id: row.run_id.as_deref(),
+            parent_id: row.parent_id.as_deref(),
+            calls: row.calls.as_ref().map(|calls| calls.total),
+            files_changed: row.files_changed,
+            cost_usd: row.cost.as_ref().map(|cost| cost.usd),
+        }
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use memchr::memmem;
 use serde_json::Value;
 
-use super::super::lenient::MaybeU64;
 use super::super::transcript::{
     Arguments, CallPart, IndexBuilder, ProgramTexts, RawRecord, RecordOrigin, ReportedEnd,
     ResultPart, Role, Span, Stage, TitleSource, Turn, TurnEvent, Verdict, parse_millis,
@@ -13,11 +12,10 @@ use super::super::transcript::{
 };
 use super::super::value::truncate;
 use super::schema::{
-    ContentBlock, LineMessage, MessageContent, Permission, TokenUsage, ToolUseResult,
-    TranscriptLine, decode,
+    ContentBlock, LineMessage, MessageContent, Permission, ToolUseResult, TranscriptLine, decode,
 };
 use super::texts::{self, Notification, TypedCommand, Writer};
-use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
+use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status};
 
 /// Number of the conversation of the file itself.
 const MAIN: usize = 0;
@@ -30,7 +28,7 @@ const CONTENT_ARGUMENTS: [&str; 4] = ["new_string", "content", "new_source", "ed
 const EXIT_CODE_MAX: usize = 40;
 
 /// Line types that hold no message.
-const IGNORED_TYPES: [&str; 18] = [
+const IGNORED_TYPES: [&str; 17] = [
     "system",
     "file-history-snapshot",
     "file-history-delta",
@@ -46,7 +44,6 @@ const IGNORED_TYPES: [&str; 18] = [
     "api-request-blob",
     "api-request-shape",
     "atis-latch",
-    "cost-state",
     "worktree-state",
     "relocated",
 ];
@@ -101,6 +98,8 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
             index.set_fallback_task(MAIN, record.span, request);
         }
         index.skip_copied(record.span, source);
+        let copied_at = &mut index.index.facts.copied_at_ms;
+        *copied_at = parse_millis(line.timestamp.as_str()).max(*copied_at);
         return;
     }
     if let Some(message) = line.line_message() {
@@ -146,6 +145,15 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
         "fork-context-ref" => {
             let source = line.parent_session.as_str();
             IndexBuilder::set_fact(&mut index.index.facts.forked_from, source);
+        }
+        "cost-state" => {
+            let start = line.process_start.0;
+            // A copy can go on with the numbers of its original, which cannot be divided.
+            let is_own = start >= index.index.facts.copied_at_ms;
+            let cost = line.stated_cost().filter(|_| is_own);
+            if let Some((cost, main)) = cost.zip(index.conversation(MAIN)) {
+                main.cost.set(start, cost);
+            }
         }
         "continued-in" => index.note_continued(MAIN, line.continued_in.as_str()),
         "" => index.count_unknown_type("(none)"),
@@ -269,15 +277,8 @@ fn count_tokens(index: &mut IndexBuilder<'_>, conversation: usize, message: &Lin
     let usage = message.usage.0.as_ref();
     let is_counted = kind == "assistant" && !message.is_synthetic();
     let Some(usage) = usage.filter(|_| is_counted) else { return };
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
-    let TokenUsage { input_tokens, output_tokens, .. } = *usage;
-    let tokens = Tokens {
-        input: number(input_tokens),
-        output: number(output_tokens),
-        cache_read: number(usage.cache_read_input_tokens),
-        cache_creation: number(usage.cache_creation_input_tokens),
-    };
-    index.count_tokens(conversation, message.id.as_str(), message.model.as_str(), tokens);
+    let (id, model) = (message.id.as_str(), message.model.as_str());
+    index.count_tokens(conversation, id, model, usage.tokens());
 }
 
 fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a> {

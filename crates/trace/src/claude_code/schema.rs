@@ -1,23 +1,29 @@
 //! The schema of transcript lines, and their decoder.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::SeqAccess;
 use serde_json::value::RawValue;
 
 use super::super::lenient::{
-    Lenient, MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
+    Lenient, MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
     deserialize_lenient,
 };
 use super::super::transcript::parse_millis;
+use super::super::value::shorten;
 use super::texts::Notification;
-use swarmletfs_base::model::Outcome;
+use swarmletfs_base::model::{Outcome, StatedCost, Tokens};
 
 /// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
 
 const HTTP_ERROR_MIN: i64 = 400;
+/// Maximum length of the name of a model, in bytes.
+const MODEL_MAX: usize = 200;
+/// Maximum number of models whose cost is kept.
+const MODELS_MAX: usize = 20;
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -99,6 +105,16 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) attachment: MaybeObject<Attachment<'a>>,
     #[serde(borrow, rename = "toolUseResult")]
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
+    /// The cost of the process and its subagents so far.
+    #[serde(rename = "totalCostUSD")]
+    total_cost: MaybeNumber,
+    /// The start of the process, in milliseconds since 1970.
+    #[serde(rename = "startTime")]
+    pub(super) process_start: MaybeI64,
+    #[serde(rename = "modelUsage")]
+    model_usage: MaybeObject<BTreeMap<String, MaybeObject<ModelUsage>>>,
+    #[serde(rename = "hasUnknownModelCost")]
+    has_unknown_cost: MaybeBool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -179,13 +195,60 @@ pub(super) struct Message<'a> {
     pub(super) usage: MaybeObject<TokenUsage>,
 }
 
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TokenUsage {
-    pub(super) input_tokens: MaybeU64,
-    pub(super) output_tokens: MaybeU64,
-    pub(super) cache_read_input_tokens: MaybeU64,
-    pub(super) cache_creation_input_tokens: MaybeU64,
+    input_tokens: MaybeU64,
+    output_tokens: MaybeU64,
+    cache_read_input_tokens: MaybeU64,
+    cache_creation_input_tokens: MaybeU64,
+    cache_creation: MaybeObject<CacheCreation>,
+}
+
+/// The tokens written to the cache, by the time for which it keeps them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CacheCreation {
+    ephemeral_1h_input_tokens: MaybeU64,
+}
+
+impl TokenUsage {
+    pub(super) fn tokens(&self) -> Tokens {
+        let number = |number: MaybeU64| number.0.unwrap_or_default();
+        let hour =
+            self.cache_creation.0.as_ref().map(|created| number(created.ephemeral_1h_input_tokens));
+        Tokens {
+            input: number(self.input_tokens),
+            output: number(self.output_tokens),
+            cache_read: number(self.cache_read_input_tokens),
+            cache_creation: number(self.cache_creation_input_tokens),
+            cache_creation_1h: hour.unwrap_or_default(),
+        }
+    }
+}
+
+/// The tokens and the cost of one model in a process and its subagents.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ModelUsage {
+    input_tokens: MaybeU64,
+    output_tokens: MaybeU64,
+    cache_read_input_tokens: MaybeU64,
+    cache_creation_input_tokens: MaybeU64,
+    #[serde(rename = "costUSD")]
+    cost: MaybeNumber,
+}
+
+impl ModelUsage {
+    fn tokens(&self) -> u64 {
+        let kinds = [
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_input_tokens,
+            self.cache_creation_input_tokens,
+        ];
+        kinds.iter().filter_map(|count| count.0).fold(0, u64::saturating_add)
+    }
 }
 
 /// Details of a tool's result. Some tools write a plain string instead.
@@ -406,6 +469,26 @@ pub(super) struct LineMessage<'a> {
 }
 
 impl TranscriptLine<'_> {
+    /// Returns the cost so far of the process that wrote the record.
+    pub(super) fn stated_cost(&self) -> Option<StatedCost> {
+        let models = || {
+            let all = self.model_usage.0.iter().flatten();
+            all.filter_map(|(model, usage)| Some((model, usage.0.as_ref()?)))
+        };
+        let by_model = models().take(MODELS_MAX);
+        Some(StatedCost {
+            total: self.total_cost.as_usd()?,
+            by_model: by_model
+                .filter_map(|(model, usage)| {
+                    Some((shorten(model, MODEL_MAX), usage.cost.as_usd()?))
+                })
+                .collect(),
+            tokens: models().map(|(_, usage)| usage.tokens()).fold(0, u64::saturating_add),
+            includes_children: true,
+            is_partial: self.has_unknown_cost.is_set(),
+        })
+    }
+
     /// Returns the session from which this record was copied, if the record states it.
     pub(super) fn copied_from(&self) -> Option<&str> {
         let original = self.original.0.as_ref().map(|original| original.session.as_str());

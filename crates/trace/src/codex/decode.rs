@@ -357,10 +357,13 @@ fn total_tokens(event: &Payload<'_>) -> Option<RolloutTokens> {
 /// Sets the tokens of the session from a total. The total of a fork begins with the tokens of its
 /// original.
 fn set_own_tokens(index: &mut IndexBuilder<'_>, total: Tokens, event: &Payload<'_>) {
+    let last = event.info.0.as_ref().and_then(|info| info.last_token_usage.0).map(tokens);
+    if let Some((last, main)) = last.zip(index.conversation(MAIN)) {
+        main.peak_context = main.peak_context.max(last.context());
+    }
     let facts = &mut index.index.facts;
     if facts.forked_from.is_some() && facts.tokens_before.is_none() {
-        let last = event.info.0.as_ref().and_then(|info| info.last_token_usage.0);
-        facts.tokens_before = last.map(|last| difference(total, tokens(last)));
+        facts.tokens_before = last.map(|last| difference(total, last));
     }
     let before = facts.tokens_before.unwrap_or_default();
     index.set_total_tokens(MAIN, difference(total, before));
@@ -435,6 +438,7 @@ fn tokens(usage: RolloutTokens) -> Tokens {
         output: number(usage.output_tokens),
         cache_read,
         cache_creation,
+        ..Tokens::default()
     }
 }
 

@@ -192,7 +192,7 @@ fn token_counts(counts: MessageTokenCounts) -> Tokens {
         input: number(counts.input).saturating_sub(cached),
         output: number(counts.output).saturating_add(number(counts.thoughts)),
         cache_read: cached,
-        cache_creation: 0,
+        ..Tokens::default()
     }
 }
 

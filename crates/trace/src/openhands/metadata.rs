@@ -9,7 +9,7 @@ use super::super::lenient::{MaybeObject, MaybeStr, MaybeU64};
 use super::super::transcript::{IndexBuilder, SessionMetadata, StatedStatus};
 use super::super::value::truncate;
 use super::schema::{AccumulatedTokens, JsonEntries, Metrics, ModelResponse};
-use swarmletfs_base::model::{Status, TASK_MAX, Tokens};
+use swarmletfs_base::model::{StatedCost, Status, TASK_MAX, Tokens};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -79,6 +79,15 @@ impl Stats<'_> {
         self.usage_to_metrics.0.iter().filter_map(|(_, metrics)| metrics.0.as_ref())
     }
 
+    /// Returns the cost of all uses, if it is stated.
+    pub(super) fn cost(&self) -> Option<StatedCost> {
+        let costs = self.metrics().filter_map(|metrics| metrics.accumulated_cost.as_stated_cost());
+        costs.reduce(|mut sum, cost| {
+            sum += &cost;
+            sum
+        })
+    }
+
     /// Returns the model of the first use.
     pub(super) fn model(&self) -> Option<&str> {
         self.metrics().map(|metrics| metrics.model_name.as_str()).find(|model| !model.is_empty())
@@ -104,6 +113,7 @@ pub(super) fn tokens(usage: AccumulatedTokens) -> Tokens {
         output: count(usage.completion_tokens),
         cache_read: read,
         cache_creation: written,
+        ..Tokens::default()
     }
 }
 
@@ -115,6 +125,10 @@ pub(super) fn add_metrics(
 ) {
     if let Some(usage) = metrics.and_then(|metrics| metrics.accumulated_token_usage.0) {
         index.set_total_tokens(number, tokens(usage));
+    }
+    let cost = metrics.and_then(|metrics| metrics.accumulated_cost.as_stated_cost());
+    if let Some((cost, conversation)) = cost.zip(index.conversation(number)) {
+        conversation.cost.replace(cost);
     }
 }
 
@@ -135,6 +149,7 @@ pub(super) fn read(bytes: &[u8]) -> SessionMetadata {
     let conversation: StatedConversation<'_> = serde_json::from_slice(bytes).unwrap_or_default();
     let stats = state.stats.0.as_ref();
     let mut tokens_by_model = stats.map(Stats::tokens_by_model).unwrap_or_default();
+    let cost = stats.and_then(Stats::cost);
     let model = state.model().or_else(|| stats?.model()).map(str::to_owned);
     let model = model.or_else(|| conversation.llm_model.non_empty());
     let usage = AccumulatedTokens {
@@ -154,5 +169,6 @@ pub(super) fn read(bytes: &[u8]) -> SessionMetadata {
         title: conversation.title.non_empty().map(|title| truncate(title, TASK_MAX)),
         model,
         tokens_by_model,
+        cost,
     }
 }

@@ -10,8 +10,8 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::super::lenient::{
-    Lenient, MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeText, MaybeU64,
-    deserialize_lenient,
+    Lenient, MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText,
+    MaybeU64, deserialize_lenient,
 };
 use super::super::transcript::{Role, Turn, parse_millis};
 use super::super::value::parse_utc;
@@ -215,6 +215,8 @@ pub(super) struct Metrics<'a> {
     #[serde(borrow)]
     pub(super) model_name: MaybeStr<'a>,
     pub(super) accumulated_token_usage: MaybeObject<AccumulatedTokens>,
+    /// The cost in dollars.
+    pub(super) accumulated_cost: MaybeNumber,
 }
 
 /// Token counts. The count of the prompt includes the cache.

@@ -287,4 +287,7 @@ fn add_stats(index: &mut IndexBuilder<'_>, number: usize, stats: Option<&Stats<'
     if !tokens.is_empty() {
         index.set_tokens_by_model(number, tokens);
     }
+    if let Some((cost, conversation)) = stats.cost().zip(index.conversation(number)) {
+        conversation.cost.replace(cost);
+    }
 }

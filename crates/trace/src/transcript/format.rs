@@ -11,7 +11,7 @@ use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
 use serde_json::Value;
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, Tokens, Worker};
+use swarmletfs_base::model::{FileAccess, FileEdit, StatedCost, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
@@ -147,6 +147,7 @@ pub(crate) struct SessionMetadata {
     pub(crate) status: Option<StatedStatus>,
     pub(crate) model: Option<String>,
     pub(crate) tokens_by_model: BTreeMap<String, Tokens>,
+    pub(crate) cost: Option<StatedCost>,
     pub(crate) cwd: Option<String>,
     pub(crate) branch: Option<String>,
     pub(crate) title: Option<String>,

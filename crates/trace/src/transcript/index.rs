@@ -10,7 +10,7 @@ use super::super::jsonl::LastLine;
 use super::requests::Requests;
 use super::summaries::Summaries;
 use super::turn::{Span, Verdict};
-use swarmletfs_base::model::{FileAccess, Status, Tokens, Worker};
+use swarmletfs_base::model::{FileAccess, StatedCost, Status, Tokens, Worker};
 use swarmletfs_base::name::{Name, to_file_name};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -74,7 +74,8 @@ pub(crate) struct SessionFacts {
     pub(crate) first_own_record: Option<u64>,
     /// Size of the beginning of the file that is copied from another session, in bytes.
     pub(crate) copied_bytes: u64,
-    /// Time of the last record of a copied history that has no mark at its end, while it is read.
+    /// Time of the last record of a copied history; in a history that has no mark at its end, only
+    /// while it is read.
     pub(crate) copied_at_ms: Option<i64>,
     /// The tokens of the session from which this one was copied.
     pub(crate) tokens_before: Option<Tokens>,
@@ -116,6 +117,11 @@ pub(crate) struct Conversation {
     pub(crate) model: Option<String>,
     /// Tokens of all messages except the recent ones, by model.
     pub(crate) tokens: BTreeMap<String, Tokens>,
+    /// The largest number of tokens that a request gave to the model.
+    pub(crate) peak_context: u64,
+    /// Number of times that a shorter conversation replaced it.
+    pub(crate) compactions: u64,
+    pub(crate) cost: CostSoFar,
     /// Length of all that the assistant wrote, in bytes.
     pub(crate) written_bytes: u64,
     /// The messages whose tokens were counted last, in order. Later lines may still change them.
@@ -130,6 +136,49 @@ pub(crate) struct Conversation {
     pub(crate) orphan_results: u64,
     pub(crate) marks: Vec<MessageMark>,
     pub(crate) lines: Vec<LineEntry>,
+}
+
+/// The cost of a conversation. Each process that runs it states its own cost so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct CostSoFar {
+    /// The sum over the processes before the last one.
+    earlier: StatedCost,
+    /// The start of the last process, in milliseconds since 1970.
+    start_ms: Option<i64>,
+    latest: Option<StatedCost>,
+}
+
+impl CostSoFar {
+    /// Sets the cost that the process with this start states. A process that goes on with another
+    /// one's numbers keeps its start as well.
+    pub(crate) fn set(&mut self, start_ms: Option<i64>, cost: StatedCost) {
+        if self.start_ms != start_ms
+            && let Some(before) = self.latest.take()
+        {
+            self.earlier += &before;
+        }
+        self.start_ms = start_ms;
+        self.latest = Some(cost);
+    }
+
+    /// Adds the cost of another attempt.
+    pub(crate) fn add(&mut self, cost: StatedCost) {
+        self.earlier += &self.latest.replace(cost).unwrap_or_default();
+    }
+
+    /// Replaces all costs before.
+    pub(crate) fn replace(&mut self, cost: StatedCost) {
+        *self = CostSoFar { latest: Some(cost), ..CostSoFar::default() };
+    }
+
+    /// Returns the cost of all processes. `tokens` counts the conversation itself: a cost
+    /// that is for fewer leaves something out.
+    pub(crate) fn total(&self, tokens: u64) -> Option<StatedCost> {
+        let mut total = self.latest.clone()?;
+        total += &self.earlier;
+        total.is_partial |= total.tokens > 0 && total.tokens < tokens;
+        Some(total)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -288,6 +288,12 @@ pub(super) fn read_record(
         records_calls: true,
         status_is_derived: !is_stated || conversation.is_stated_by_parent,
         tokens_are_partial: tokens.is_some_and(|tokens| are_partial(tokens, conversation)),
+        cost: conversation
+            .cost
+            .total(tokens.unwrap_or_default().total())
+            .or_else(|| metadata.stated.cost.clone()),
+        peak_context: Some(conversation.peak_context).filter(|peak| *peak > 0),
+        compactions: conversation.compactions,
         tokens,
         tokens_by_model,
         ..Trace::default()

@@ -18,7 +18,7 @@ use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
 use swarmletfs_base::cache::{DiskCache, key};
 use swarmletfs_base::digest::Key;
-use swarmletfs_base::model::{Outcome, Tokens};
+use swarmletfs_base::model::{Outcome, StatedCost, Tokens};
 use swarmletfs_base::name::Name;
 
 /// Minimum number of new digests that is worth a write.
@@ -58,6 +58,9 @@ struct StoredDigest {
     tokens: Option<Tokens>,
     tokens_by_model: BTreeMap<String, Tokens>,
     tokens_are_partial: bool,
+    cost: Option<StatedCost>,
+    peak_context: Option<u64>,
+    compactions: u64,
     cause: String,
     checks: Vec<FailedCheck>,
     attention: Attention,
@@ -127,6 +130,9 @@ impl StoredDigest {
             tokens: digest.tokens,
             tokens_by_model: digest.tokens_by_model.clone(),
             tokens_are_partial: digest.tokens_are_partial,
+            cost: digest.cost.clone(),
+            peak_context: digest.peak_context,
+            compactions: digest.compactions,
             cause: digest.cause.clone(),
             checks: digest.checks.clone(),
             attention: digest.attention.clone(),
@@ -157,6 +163,9 @@ impl StoredDigest {
             tokens: self.tokens,
             tokens_by_model: self.tokens_by_model,
             tokens_are_partial: self.tokens_are_partial,
+            cost: self.cost,
+            peak_context: self.peak_context,
+            compactions: self.compactions,
             cause: self.cause,
             checks: self.checks,
             attention: self.attention,

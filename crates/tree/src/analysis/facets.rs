@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 
@@ -38,7 +39,7 @@ pub enum Facet {
     Job,
     Run,
     /// The day in UTC on which the worker was created. If that is unknown, the day on which it
-    /// started, or else finished.
+    /// started, or else finished. A lookup also accepts a range of days.
     Day,
     /// The name of the working directory.
     Project,
@@ -55,6 +56,8 @@ pub enum Facet {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FacetValue {
     Text(Arc<str>),
+    /// All days from the first to the second; of [`Facet::Day`] only.
+    Days(Date, Date),
     Unread,
 }
 
@@ -163,7 +166,9 @@ impl Facet {
             Facet::Type => all(entry.worker().task_type.as_slice()),
             Facet::Tag => all(&entry.worker().tags),
             Facet::Job => all(entry.worker().job.as_slice()),
-            Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
+            Facet::Day => {
+                day(&entry.worker()).map(|day| Cow::Owned(day.to_string())).into_iter().collect()
+            }
             Facet::Project => entry
                 .worker()
                 .project()
@@ -204,6 +209,10 @@ impl Facet {
         digest: Option<&WorkerDigest>,
     ) -> bool {
         match value {
+            FacetValue::Days(first, last) => {
+                let day = day(&entry.worker()).filter(|_| self == Facet::Day);
+                day.is_some_and(|day| (*first..=*last).contains(&day))
+            }
             FacetValue::Unread => self.needs_digest() && digest.is_none(),
             FacetValue::Text(path) if self.is_file() => digest.is_some_and(|digest| {
                 digest.files.iter().any(|file| *file.path == **path && self.file_count(file) > 0)
@@ -217,8 +226,14 @@ impl Facet {
 
     /// Returns true if `text` is a value of a worker. Facets that need a digest have none without
     /// `digest`.
+    ///
+    /// A range of days (`2026-02-09..2026-02-15`) is a value of each worker of these days. Letter
+    /// case does not matter in words that the program defines.
     pub fn has_value(self, text: &str, entry: &Entry, digest: Option<&WorkerDigest>) -> bool {
-        self.matches(&FacetValue::Text(text.into()), entry, digest)
+        let range = day_range(text).filter(|_| self == Facet::Day);
+        self.matches(&range.unwrap_or_else(|| FacetValue::Text(text.into())), entry, digest)
+            || matches!(self, Facet::Status | Facet::Outcome | Facet::Attention | Facet::Type)
+                && self.values(entry, digest).iter().any(|own| own.eq_ignore_ascii_case(text))
     }
 
     pub(super) fn file_name(self, value: &FacetValue) -> Name {
@@ -227,16 +242,24 @@ impl Facet {
             FacetValue::Text(text) => {
                 to_file_name(text, if self.needs_digest() { &[UNREAD] } else { &[] })
             }
+            FacetValue::Days(first, last) => to_file_name(&format!("{first}..{last}"), &[]),
             FacetValue::Unread => to_file_name(UNREAD, &[]),
         }
     }
 }
 
+/// Parses a range of days, as in `2026-02-09..2026-02-15`.
+pub(super) fn day_range(text: &str) -> Option<FacetValue> {
+    let (first, last) = text.split_once("..")?;
+    let (first, last): (Date, Date) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some(FacetValue::Days(first, last))
+}
+
 /// Returns the day in UTC of the first known time of a worker.
-fn day(worker: &Worker) -> Option<String> {
+pub fn day(worker: &Worker) -> Option<Date> {
     let times = [&worker.created_at, &worker.started_at, &worker.finished_at];
     let time = times.into_iter().find_map(TraceTime::timestamp)?;
-    Some(time.to_zoned(TimeZone::UTC).date().to_string())
+    Some(time.to_zoned(TimeZone::UTC).date())
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -5,20 +5,33 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::attention::{Attention, AttentionLevel, AttentionReason, ReasonKind};
+use super::spending::WorkerCost;
 use super::worker_digest::{WorkerDigest, WorkerRow};
-use swarmletfs_base::model::Outcome;
+use swarmletfs_base::model::{Outcome, Prices};
+use swarmletfs_base::text::rounded;
 
 /// Minimum number of workers that have a median.
 const PEERS_MIN: usize = 8;
 /// Factor over the median of its peers from which a worker wastes something.
 const WASTE_FACTOR: u64 = 3;
-/// Numbers below which nothing is wasted: of failed calls, and of edits of one file.
+/// Numbers below which nothing is wasted: of failed calls, of edits of one file, of tokens in the
+/// context, and of thousandths of a dollar.
 const FAILED_MIN: u64 = 15;
 const EDITS_MIN: u64 = 25;
+const CONTEXT_MIN: u64 = 150_000;
+const COST_MIN: u64 = 10_000;
+
+/// A number of which a worker can use more than its peers.
+struct Effort<'a> {
+    name: &'static str,
+    min: u64,
+    number: Box<dyn Fn(&WorkerDigest) -> u64 + 'a>,
+    show: fn(u64) -> String,
+}
 
 /// Returns the attention that each worker of a file about many needs: its own reasons, and those
 /// that follow from the others.
-pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
+pub fn among_peers(rows: &[WorkerRow], prices: Option<&Prices>) -> Vec<Attention> {
     let own = rows.iter().map(|row| row.digest.as_ref().map(|digest| digest.attention.clone()));
     let mut found: Vec<Attention> = own.map(Option::unwrap_or_default).collect();
     let by_id: HashMap<String, usize> =
@@ -32,12 +45,8 @@ pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
             attention.add(AttentionReason { since, ..reason });
         }
     }
-    let numbers = [
-        ("failed calls", FAILED_MIN, failed_calls as fn(&WorkerDigest) -> u64),
-        ("edits of one file", EDITS_MIN, edits_of_one_file),
-    ];
-    for (name, min, number) in numbers {
-        let of = |row: &WorkerRow| row.digest.as_deref().map(number);
+    for Effort { name, min, number, show } in efforts(prices) {
+        let of = |row: &WorkerRow| row.digest.as_deref().map(&number);
         // Workers that do nothing of the kind are no peers.
         let mut all: Vec<u64> = rows.iter().filter_map(of).filter(|number| *number > 0).collect();
         all.sort_unstable();
@@ -48,6 +57,7 @@ pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
         let limit = min.max(median.saturating_mul(WASTE_FACTOR));
         for (row, attention) in rows.iter().zip(&mut found) {
             if let Some(number) = of(row).filter(|number| *number > limit) {
+                let (number, median) = (show(number), show(median));
                 let line = format!("{number} {name}; the median is {median}");
                 let reason = AttentionReason::new(ReasonKind::Waste, AttentionLevel::Low, &line);
                 attention.add(AttentionReason { since: row.worker().last_message, ..reason });
@@ -57,12 +67,39 @@ pub fn among_peers(rows: &[WorkerRow]) -> Vec<Attention> {
     found
 }
 
-fn failed_calls(digest: &WorkerDigest) -> u64 {
-    digest.failed as u64
-}
-
-fn edits_of_one_file(digest: &WorkerDigest) -> u64 {
-    digest.files.iter().map(|file| file.edits).max().unwrap_or_default()
+fn efforts(prices: Option<&Prices>) -> [Effort<'_>; 4] {
+    [
+        Effort {
+            name: "failed calls",
+            min: FAILED_MIN,
+            number: Box::new(|digest| digest.failed as u64),
+            show: |number| number.to_string(),
+        },
+        Effort {
+            name: "edits of one file",
+            min: EDITS_MIN,
+            number: Box::new(|digest| {
+                digest.files.iter().map(|file| file.edits).max().unwrap_or_default()
+            }),
+            show: |number| number.to_string(),
+        },
+        Effort {
+            name: "tokens in a request",
+            min: CONTEXT_MIN,
+            number: Box::new(|digest| digest.peak_context.unwrap_or_default()),
+            show: rounded,
+        },
+        Effort {
+            name: "of cost",
+            min: COST_MIN,
+            number: Box::new(move |digest| {
+                let cost = WorkerCost::find(digest, prices);
+                // The cast saturates.
+                cost.map_or(0, |cost| (cost.usd.dollars() * 1e3) as u64)
+            }),
+            show: |thousandths| format!("${:.2}", thousandths as f64 / 1e3),
+        },
+    ]
 }
 
 /// Returns each failed worker whose parent is among `rows`, with the position of the parent. The

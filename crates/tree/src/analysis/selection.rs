@@ -8,7 +8,7 @@ use percent_encoding::percent_decode;
 
 use super::analyzer::Analyzer;
 use super::digest_cache::DigestResult;
-use super::facets::{Facet, FacetIndex, FacetValue, MemberDigest, Selection, UNREAD};
+use super::facets::{self, Facet, FacetIndex, FacetValue, MemberDigest, Selection, UNREAD};
 use crate::view::Member;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
@@ -79,6 +79,10 @@ impl Analyzer {
             return Some(FacetValue::Unread);
         }
         let decoded = percent_decode(name.as_bytes()).decode_utf8().ok();
+        let range = decoded.as_deref().filter(|_| facet == Facet::Day).and_then(facets::day_range);
+        if range.is_some() {
+            return range;
+        }
         if !facet.needs_digest() {
             let index = self.facet_indexes.get(facet, &self.view.visible());
             let plain = decoded.and_then(|text| Some(index.members.get_key_value(&*text)?.0));
@@ -180,7 +184,7 @@ impl Analyzer {
                 let index = self.facet_indexes.get(*facet, &visible);
                 Some(index.members.get(text).cloned().unwrap_or_default())
             }
-            FacetValue::Text(_) | FacetValue::Unread => None,
+            FacetValue::Text(_) | FacetValue::Days(..) | FacetValue::Unread => None,
         });
         members.min_by_key(Vec::len).unwrap_or_else(|| visible.members.clone())
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::missing::Missing;
 use swarmletfs_base::deadline::{Deadline, TimeLimit};
+use swarmletfs_base::model::Prices;
 use swarmletfs_base::text::budget::Budget;
 
 /// Default time that a render may spend reading. After it, the file lists the parts not read.
@@ -26,6 +27,8 @@ pub struct Settings {
     /// Time that a render may spend reading. After it, the file lists the parts not read.
     pub deadline: Duration,
     pub control: Option<Arc<Control>>,
+    /// Prices of language models, for costs that records do not state.
+    pub prices: Option<Arc<Prices>>,
     /// Number of trees that share the memory for caches.
     pub trees: usize,
 }
@@ -96,7 +99,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { budget: None, deadline: DEADLINE, control: None, trees: 1 }
+        Settings { budget: None, deadline: DEADLINE, control: None, prices: None, trees: 1 }
     }
 }
 

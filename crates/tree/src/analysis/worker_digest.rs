@@ -15,7 +15,9 @@ use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::view::{Member, View, WorkerFiles};
 use swarmletfs_base::error::Error;
-use swarmletfs_base::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
+use swarmletfs_base::model::{
+    Outcome, Output, Record, StatedCost, Status, Tokens, ToolCall, Worker,
+};
 use swarmletfs_base::store::{Time, read_range};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::utc;
@@ -129,6 +131,11 @@ pub struct WorkerDigest {
     pub tokens_by_model: BTreeMap<String, Tokens>,
     /// True if the record counts far fewer tokens than the worker wrote.
     pub tokens_are_partial: bool,
+    /// The cost that the record states.
+    pub cost: Option<StatedCost>,
+    /// The largest number of tokens that a request gave to the model.
+    pub peak_context: Option<u64>,
+    pub compactions: u64,
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub cause: String,
     pub checks: Vec<FailedCheck>,
@@ -186,6 +193,9 @@ impl WorkerDigest {
                 .map(|(model, tokens)| (model.clone(), *tokens))
                 .collect(),
             tokens_are_partial: trace.tokens_are_partial,
+            cost: trace.cost.clone(),
+            peak_context: trace.peak_context,
+            compactions: trace.compactions,
             cause,
             checks,
             attention,
@@ -225,6 +235,9 @@ impl WorkerDigest {
             tokens: None,
             tokens_by_model: BTreeMap::new(),
             tokens_are_partial: false,
+            cost: None,
+            peak_context: None,
+            compactions: 0,
             cause: String::new(),
             checks: vec![FailedCheck::new(
                 UNREADABLE,

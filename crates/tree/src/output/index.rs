@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use super::Body;
 use super::json::{
-    AttentionJson, CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile,
-    ReasonJson, SwarmHead, SwarmTail, TranscriptStats, WaitingJson, WorkerIndexJson,
+    AttentionJson, CallCounts, CallRow, ChangedFile, ContextJson, FileRow, FileUses, IndexRow,
+    ReadFile, ReasonJson, SwarmHead, SwarmTail, TranscriptStats, WaitingJson, WorkerIndexJson,
 };
 use super::marker::Marker;
 use crate::analysis::attention::Attention;
@@ -16,6 +16,7 @@ use crate::analysis::checks::CheckKind;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::missing::Missing;
 use crate::analysis::peers;
+use crate::analysis::spending::WorkerCost;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
@@ -24,7 +25,7 @@ use crate::route::name_collision;
 use crate::route::shown_path::shown_path;
 use crate::view::{Member, View, VisibleWorkers};
 use swarmletfs_base::error::{Error, Result};
-use swarmletfs_base::model::{Flaw, Outcome, Output, Record, Trace, Worker};
+use swarmletfs_base::model::{Flaw, Outcome, Output, Prices, Record, Trace, Worker};
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::json::{hex, printable};
@@ -50,6 +51,7 @@ pub fn worker(
     fingerprint: &Fingerprint,
     record: &Record,
     missing: Option<Missing>,
+    prices: Option<&Prices>,
 ) -> Result<Body> {
     let Record { worker, trace, unread } = record;
     let (files, now) = view.files(member, FILES_MAX)?;
@@ -59,7 +61,7 @@ pub fn worker(
         incomplete: missing.map(|missing| missing.to_string()),
         worker: IndexRow {
             task: visible(trace.task.as_deref().unwrap_or(&worker.task)).into_owned(),
-            ..row(member, worker, Some(&digest), Some(fingerprint))
+            ..row(member, worker, Some(&digest), Some(fingerprint), prices)
         },
         tool_calls: trace.calls.iter().map(call).collect(),
         tools_used: trace.tools_used.clone(),
@@ -176,6 +178,7 @@ pub fn swarm(
     rows: &[WorkerRow],
     newest: Time,
     missing: Option<Missing>,
+    prices: Option<&Prices>,
 ) -> Result<Vec<u8>> {
     let json = |text: serde_json::Result<String>| {
         text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO))
@@ -188,7 +191,8 @@ pub fn swarm(
     };
     let head = json(serde_json::to_string(&head))?;
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
-    for (at, row) in swarm_rows(visible, rows, &peers::among_peers(rows)).enumerate() {
+    let attention = peers::among_peers(rows, prices);
+    for (at, row) in swarm_rows(visible, rows, &attention, prices).enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         out.push_str(&json(serde_json::to_string(&row))?);
     }
@@ -217,12 +221,13 @@ pub fn swarm_rows(
     visible: &VisibleWorkers,
     rows: &[WorkerRow],
     attention: &[Attention],
+    prices: Option<&Prices>,
 ) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
     rows.iter().zip(attention).map(move |(worker_row, attention)| {
         let (digest, fingerprint) =
             (worker_row.digest.as_deref(), worker_row.fingerprint.as_deref());
-        let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint);
+        let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint, prices);
         let short = visible.short_id(&worker_row.member.name);
         row.short_id = Some(short.to_text().into_owned());
         row.attention = digest.map(|_| attention_json(attention));
@@ -247,6 +252,7 @@ fn row(
     worker: &Worker,
     digest: Option<&WorkerDigest>,
     fingerprint: Option<&Fingerprint>,
+    prices: Option<&Prices>,
 ) -> IndexRow {
     let path = [
         b"workers/",
@@ -305,6 +311,13 @@ fn row(
             .map(|check| check.name.clone())
             .collect(),
         attention: digest.map(|digest| attention_json(&digest.attention)),
+        cost: digest.and_then(|digest| WorkerCost::find(digest, prices)).map(Into::into),
+        context: digest
+            .filter(|digest| digest.peak_context.is_some() || digest.compactions > 0)
+            .map(|digest| ContextJson {
+                peak_tokens: digest.peak_context,
+                compactions: digest.compactions,
+            }),
         cause: digest
             .filter(|digest| digest.outcome == Outcome::Failed)
             .map(|digest| one_line(&digest.cause, CAUSE_MAX)),

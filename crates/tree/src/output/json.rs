@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::analysis::attention::{AttentionLevel, ReasonKind};
 use crate::analysis::checks::FailedCheck;
+use crate::analysis::spending::WorkerCost;
 use swarmletfs_base::model::{self, SharedStr, Skipped};
 
 #[derive(Serialize)]
@@ -85,12 +86,14 @@ pub struct TokenCounts {
     pub output: u64,
     pub cache_read: u64,
     pub cache_creation: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_creation_1h: u64,
 }
 
 impl From<model::Tokens> for TokenCounts {
     fn from(tokens: model::Tokens) -> TokenCounts {
-        let model::Tokens { input, output, cache_read, cache_creation } = tokens;
-        TokenCounts { input, output, cache_read, cache_creation }
+        let model::Tokens { input, output, cache_read, cache_creation, cache_creation_1h } = tokens;
+        TokenCounts { input, output, cache_read, cache_creation, cache_creation_1h }
     }
 }
 
@@ -186,8 +189,45 @@ pub struct IndexRow {
     pub doubts: BTreeSet<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextJson>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Cow<'static, str>>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CostJson {
+    pub usd: f64,
+    /// `stated` by the record, or `computed` from a list of prices.
+    pub source: &'static str,
+    /// False if it is the least that it was; else `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
+    /// True if it includes the workers that this one started; else `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub includes_children: Option<bool>,
+}
+
+impl From<WorkerCost> for CostJson {
+    fn from(cost: WorkerCost) -> CostJson {
+        CostJson {
+            usd: cost.usd.dollars(),
+            source: if cost.is_computed { "computed" } else { "stated" },
+            complete: cost.is_partial.then_some(false),
+            includes_children: cost.includes_children.then_some(true),
+        }
+    }
+}
+
+/// The use of a model's context.
+#[derive(Debug, Serialize)]
+pub struct ContextJson {
+    /// The largest number of tokens that a request gave to the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_tokens: Option<u64>,
+    pub compactions: u64,
 }
 
 /// Who needs a person, and why.

@@ -3,9 +3,11 @@
 mod changes;
 mod swarm;
 pub mod table;
-mod tokens;
+pub mod tokens;
 
 pub use swarm::swarm;
+
+use std::cmp::Reverse;
 
 use super::evidence::{self, RUNNING};
 use super::marker::Marker;
@@ -15,16 +17,20 @@ use crate::catalog::Fingerprint;
 use crate::view::{Member, View};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{
-    Outcome, Record, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
+    Outcome, Prices, Record, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
 };
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
-use swarmletfs_base::text::{block, count, duration, utc, when};
+use swarmletfs_base::text::{block, count, duration, rounded, utc, when};
 
 /// Maximum number of listed calls that did not fail.
 const CALLS_MAX: usize = 12;
 /// Maximum number of listed failed calls and of listed checks.
 const FAILED_MAX: usize = 40;
+/// Size from which an output is named as large, in bytes.
+const LARGE: u64 = 10_000;
+/// Maximum number of large outputs that are named.
+const LARGEST_MAX: usize = 3;
 /// Maximum length of a named path, in bytes.
 const PATH_MAX: usize = 80;
 /// Maximum length of quoted final words, in characters.
@@ -40,6 +46,7 @@ pub fn worker(
     member: &Member,
     fingerprint: &Fingerprint,
     record: &Record,
+    prices: Option<&Prices>,
     deadline: Deadline<'_>,
 ) -> (String, bool) {
     let Record { worker, trace, unread } = record;
@@ -57,6 +64,8 @@ pub fn worker(
     line("cause", &digest.cause);
     line("time", &times(worker));
     line("tokens", &tokens::worker(record));
+    line("cost", &tokens::cost(&digest, prices));
+    line("context", &tokens::context(&digest));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
     line(
         "error",
@@ -66,6 +75,7 @@ pub fn worker(
     line("notes", &notes.map(|notes| format!("by the supervisor: {notes}")).unwrap_or_default());
     line("changes", &changes);
     line("calls", &calls_line(trace, worker.status, *unread));
+    line("largest", &largest_outputs(trace));
     out.push_str(&call_table(trace, worker.status));
     if !trace.loose.is_empty() {
         let files: Vec<String> = trace
@@ -88,6 +98,17 @@ pub fn worker(
     out.push_str(&check_list(&digest.checks));
     out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
     (out, digest.whole && has_changes)
+}
+
+/// Names the calls with the largest outputs, if these are large.
+fn largest_outputs(trace: &Trace) -> String {
+    let mut calls: Vec<&ToolCall> = trace.calls.iter().filter(|call| call.bytes >= LARGE).collect();
+    calls.sort_by_key(|call| (Reverse(call.bytes), call.seq));
+    let named = calls.iter().take(LARGEST_MAX).map(|call| {
+        let file = call.path.file_name().map(|name| name.display()).unwrap_or_default();
+        format!("{} {}B", one_line(&file, PATH_MAX), rounded(call.bytes))
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Lists the checks that a worker's record does not pass, by kind: doubts first, data quality last.

@@ -1,4 +1,4 @@
-//! Lists the workers of a run or the swarm, with the values of index.json.
+//! Lists the workers of a run or the swarm, and their costs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,68 +10,53 @@ use crate::analysis::facets::Facet;
 use crate::analysis::missing::Missing;
 use crate::analysis::peers::among_peers;
 use crate::analysis::worker_digest::WorkerRow;
+use crate::output::cost::{self, CostGroup, CostPage};
 use crate::output::index;
 pub use crate::output::json::IndexRow;
 use crate::output::summary::table::{begun, newest_first, table_of};
 use crate::query::states_in;
 use crate::route::Scope;
+use crate::view::VisibleWorkers;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::SharedStr;
 use swarmletfs_base::name::Name;
 
-/// Conditions on the workers of a list. `None` admits every worker. Letter case matters for the tag
-/// only.
+/// Conditions on the workers of a list; each must hold.
 #[derive(Debug, Clone, Default)]
-pub struct WorkerListQuery {
-    /// Status, or the word that the worker's program wrote for it.
-    pub status: Option<String>,
-    pub outcome: Option<String>,
-    /// Level of attention.
-    pub attention: Option<String>,
-    pub task_type: Option<String>,
-    pub tag: Option<String>,
+pub struct WorkerQuery {
+    /// Values of facets, as text; see [`Facet::has_value`].
+    pub values: Vec<(Facet, String)>,
+    /// Time since which a worker began.
+    pub since: Option<Timestamp>,
+    /// Part of the title or the task, in any letter case.
+    pub text: Option<String>,
     /// Only workers after the one with this id.
     pub after: Option<String>,
+    /// Width of the table in characters; `None` cuts nothing.
+    pub width: Option<usize>,
 }
 
-/// The workers that a query admits, in the order of index.json.
+/// The workers that a query admits, newest first, as a table and as entries of index.json.
 #[derive(Debug, Default)]
 pub struct WorkerList {
+    pub table: String,
     pub workers: Vec<IndexRow>,
+    pub missing: Option<Missing>,
     /// All statuses in the scope, admitted or not; likewise `outcomes` and `task_types`.
     pub statuses: BTreeSet<&'static str>,
     pub outcomes: BTreeSet<&'static str>,
     pub task_types: BTreeSet<SharedStr>,
 }
 
-/// Conditions on the workers of a table; each must hold.
-#[derive(Debug, Clone, Default)]
-pub struct NewestQuery {
-    /// Values of facets, as text.
-    pub values: Vec<(Facet, String)>,
-    /// Time since which a worker began.
-    pub since: Option<Timestamp>,
-    /// Part of the title or the task, in any letter case.
-    pub text: Option<String>,
-    /// Width of the table in characters; `None` cuts nothing.
-    pub width: Option<usize>,
-}
-
-/// The workers that a [`NewestQuery`] admits, newest first, as a table and as entries of
-/// index.json.
-#[derive(Debug)]
-pub struct NewestWorkers {
-    pub table: String,
-    pub workers: Vec<IndexRow>,
-    pub missing: Option<Missing>,
-}
-
-impl NewestQuery {
+impl WorkerQuery {
+    /// Returns true if a worker meets all conditions but `after`.
     fn admits(&self, row: &WorkerRow, attention: &Attention) -> bool {
         let digest = row.digest.as_deref();
         let has = |(facet, value): &(Facet, String)| match facet {
             // Among others, a worker may need more than by its own record.
-            Facet::Attention => digest.is_some() && attention.level().as_str() == value,
+            Facet::Attention => {
+                digest.is_some() && attention.level().as_str().eq_ignore_ascii_case(value)
+            }
             facet => facet.has_value(value, &row.member.entry, digest),
         };
         let worker = row.worker();
@@ -85,78 +70,72 @@ impl NewestQuery {
     }
 }
 
-impl WorkerListQuery {
-    /// Returns true if a worker meets all conditions but `after`.
-    fn admits(&self, row: &IndexRow) -> bool {
-        let is = |value: Option<&str>, wanted: &Option<String>| {
-            wanted
-                .as_ref()
-                .is_none_or(|wanted| value.is_some_and(|value| value.eq_ignore_ascii_case(wanted)))
-        };
-        (is(Some(row.status), &self.status) || is(row.status_source.as_deref(), &self.status))
-            && is(row.outcome, &self.outcome)
-            && is(row.attention.as_ref().map(|found| found.level.as_str()), &self.attention)
-            && is(row.task_type.as_deref(), &self.task_type)
-            && self.tag.as_ref().is_none_or(|wanted| row.tags.iter().any(|tag| **tag == **wanted))
-    }
-}
-
 impl Renderer {
-    /// Lists the workers of a scope. Returns `None` if no worker has the id `after`.
+    /// Lists the workers of a scope that `query` admits, newest first. Returns `None` if no worker
+    /// has the id `query.after`.
     ///
     /// # Errors
     /// [`swarmletfs_base::error::Error::NotFound`] if the scope is not in the view.
-    pub fn list(&self, scope: &Scope, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
-        let clock = self.analyzer.settings.clock(10);
+    pub fn list(&self, scope: &Scope, query: &WorkerQuery) -> Result<Option<WorkerList>> {
         let visible = self.analyzer.view.visible();
-        let states = states_in(&self.analyzer, &visible, scope)?;
-        let (rows, _) = self.worker_rows(&states, *scope == Scope::Swarm, clock.deadline());
-        let mut list = WorkerList::default();
-        let mut has_begun = query.after.is_none();
-        for row in index::swarm_rows(&visible, &rows, &among_peers(&rows)) {
-            list.statuses.insert(row.status);
-            list.outcomes.extend(row.outcome);
-            list.task_types.extend(row.task_type.clone());
-            if !has_begun {
-                has_begun = query.after.as_ref() == Some(&row.id);
-            } else if query.admits(&row) {
-                list.workers.push(row);
-            }
+        let (rows, missing) = self.rows_in(scope, &visible)?;
+        let attention = among_peers(&rows, self.prices());
+        let mut newest = newest_first(rows.iter().zip(&attention));
+        if let Some(after) = &query.after {
+            let at = newest.iter().position(|(_, row, _)| row.member.name.to_text() == *after);
+            let Some(at) = at else { return Ok(None) };
+            newest.drain(..=at);
         }
-        Ok(has_begun.then_some(list))
+        newest.retain(|(_, row, needs)| query.admits(row, needs));
+        let mut list = WorkerList { missing, ..WorkerList::default() };
+        let entries = index::swarm_rows(&visible, &rows, &attention, self.prices());
+        let mut entries: HashMap<&Name, IndexRow> = rows
+            .iter()
+            .map(|row| &row.member.name)
+            .zip(entries.inspect(|entry| {
+                list.statuses.insert(entry.status);
+                list.outcomes.extend(entry.outcome);
+                list.task_types.extend(entry.task_type.clone());
+            }))
+            .collect();
+        list.table = table_of(&visible, &newest, query.width);
+        let admitted = newest.iter().filter_map(|(_, row, _)| entries.remove(&row.member.name));
+        list.workers = admitted.collect();
+        Ok(Some(list))
     }
 
-    /// Lists the workers of the view that `query` admits, newest first.
+    /// Returns the costs of the workers of the view that `query` admits.
     ///
     /// # Errors
     /// The states of the workers cannot be read.
-    pub fn newest(&self, query: &NewestQuery) -> Result<NewestWorkers> {
-        let clock = self.analyzer.settings.clock(10);
+    pub fn costs(&self, query: &WorkerQuery, by: CostGroup) -> Result<(CostPage, Option<Missing>)> {
         let visible = self.analyzer.view.visible();
-        let states = states_in(&self.analyzer, &visible, &Scope::Swarm)?;
-        let (rows, _) = self.worker_rows(&states, true, clock.deadline());
-        let attention = among_peers(&rows);
-        let admitted = rows.iter().zip(&attention).filter(|(row, needs)| query.admits(row, needs));
-        let newest = newest_first(admitted);
-        let entries = index::swarm_rows(&visible, &rows, &attention);
-        let mut entries: HashMap<&Name, IndexRow> =
-            rows.iter().map(|row| &row.member.name).zip(entries).collect();
+        let (rows, missing) = self.rows_in(&Scope::Swarm, &visible)?;
+        let attention = among_peers(&rows, self.prices());
+        let admitted = rows.into_iter().zip(&attention);
+        let admitted = admitted.filter(|(row, needs)| query.admits(row, needs));
+        let rows: Vec<WorkerRow> = admitted.map(|(row, _)| row).collect();
+        Ok((cost::page(&visible, &rows, by, self.prices(), query.width), missing))
+    }
+
+    /// Returns the workers of a scope, and the parts that are missing because time ran out.
+    fn rows_in(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+    ) -> Result<(Vec<WorkerRow>, Option<Missing>)> {
+        let clock = self.analyzer.settings.clock(10);
+        let states = states_in(&self.analyzer, visible, scope)?;
+        let (rows, _) = self.worker_rows(&states, *scope == Scope::Swarm, clock.deadline());
         let ran_out = clock.ran_out() || any_late(&states);
         let missing = Missing {
             unread_workers: rows.iter().filter(|row| row.is_late(ran_out)).count(),
             workers: rows.len(),
-            sessions: Scope::Swarm.unread_sessions(&visible),
+            sessions: scope.unread_sessions(visible),
             ..Missing::default()
         };
         let missing = missing.if_any(ran_out);
         self.analyzer.settings.note_missing(missing.as_ref());
-        Ok(NewestWorkers {
-            table: table_of(&visible, &newest, query.width),
-            workers: newest
-                .iter()
-                .filter_map(|(_, row, _)| entries.remove(&row.member.name))
-                .collect(),
-            missing,
-        })
+        Ok((rows, missing))
     }
 }

@@ -171,12 +171,19 @@ impl Renderer {
         };
         let body = match report {
             Report::Index => {
-                index::worker(&self.analyzer.view, member, fingerprint, record, missing())?
+                let view = &self.analyzer.view;
+                index::worker(view, member, fingerprint, record, missing(), self.prices())?
             }
             Report::Summary => {
                 let view = &self.analyzer.view;
-                let (text, complete) =
-                    summary::worker(view, member, fingerprint, record, clock.deadline());
+                let (text, complete) = summary::worker(
+                    view,
+                    member,
+                    fingerprint,
+                    record,
+                    self.prices(),
+                    clock.deadline(),
+                );
                 Body { bytes: prepend_notice(missing().as_ref(), text), complete }
             }
             Report::Evidence(budget) => {

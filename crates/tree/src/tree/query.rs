@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::handle::Handle;
 use super::{Fh, Ino, Tree};
+use crate::analysis::missing::Missing;
+use crate::output::cost::{CostGroup, CostPage};
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
 use crate::query::{self, FileAnswer, FileQuery, call_output};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::list::{NewestQuery, NewestWorkers, WorkerList, WorkerListQuery};
+use crate::render::list::{WorkerList, WorkerQuery};
 use crate::route::Scope;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
@@ -45,17 +47,17 @@ impl Tree {
     /// # Errors
     ///
     /// [`Error::NotFound`] if `ino` stands for no workers.
-    pub fn list_workers(&self, ino: Ino, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
+    pub fn list_workers(&self, ino: Ino, query: &WorkerQuery) -> Result<Option<WorkerList>> {
         let Some((scope, None)) = self.node(ino)?.search_scope() else {
             return Err(Error::NotFound);
         };
         self.namespace.renderer().list(&scope, query)
     }
 
-    /// Lists the workers that `query` admits, newest first; see
-    /// [`Renderer::newest`](crate::render::Renderer::newest).
-    pub fn newest_workers(&self, query: &NewestQuery) -> Result<NewestWorkers> {
-        self.namespace.renderer().newest(query)
+    /// Returns the costs of the workers that `query` admits; see
+    /// [`Renderer::costs`](crate::render::Renderer::costs).
+    pub fn costs(&self, query: &WorkerQuery, by: CostGroup) -> Result<(CostPage, Option<Missing>)> {
+        self.namespace.renderer().costs(query, by)
     }
 
     /// Returns the messages and calls of a worker as text; see

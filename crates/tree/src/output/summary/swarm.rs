@@ -4,19 +4,21 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use jiff::civil::Date;
 
 use super::table::{self, ListedWorker};
 use super::{progress, tokens};
 use crate::analysis::attention::{Attention, ReasonKind};
 use crate::analysis::checks::CheckKind;
+use crate::analysis::facets;
 use crate::analysis::peers;
+use crate::analysis::spending::Spending;
 use crate::analysis::worker_digest::{WorkerRow, latest_write};
 use crate::output::causes::{self, CauseGrouping, WorkerCause};
 use crate::output::overlaps;
 use crate::route::Group;
 use crate::view::VisibleWorkers;
-use swarmletfs_base::model::{Outcome, Status, Tokens};
+use swarmletfs_base::model::{Outcome, Prices, Status, Tokens};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
@@ -56,6 +58,7 @@ struct SwarmSummary<'a> {
     visible: &'a VisibleWorkers,
     group: &'a Group,
     rows: &'a [WorkerRow],
+    spending: Spending<'a>,
     newest_first: Vec<ListedWorker<'a>>,
     /// Number of workers that were removed.
     removed: usize,
@@ -69,10 +72,12 @@ pub fn swarm(
     rows: &[WorkerRow],
     removed: usize,
     newest: Time,
+    prices: Option<&Prices>,
 ) -> String {
-    let attention = peers::among_peers(rows);
+    let attention = peers::among_peers(rows, prices);
     let newest_first = table::newest_first(rows.iter().zip(&attention));
-    let summary = SwarmSummary { visible, group, rows, newest_first, removed, newest };
+    let spending = Spending::new(rows, prices);
+    let summary = SwarmSummary { visible, group, rows, spending, newest_first, removed, newest };
     let mut text = String::new();
     for lines in LINES {
         text = summary.text(lines);
@@ -293,26 +298,27 @@ impl<'a> SwarmSummary<'a> {
 
     /// Returns a line for each of the last days on which workers began.
     fn days(&self, max: usize) -> String {
-        let mut days: BTreeMap<String, Vec<&WorkerRow>> = BTreeMap::new();
-        for row in self.rows {
-            if let Some(at) = table::begun(row) {
-                let day = at.to_zoned(TimeZone::UTC).date().to_string();
-                days.entry(day).or_default().push(row);
+        let mut days: BTreeMap<Date, Vec<usize>> = BTreeMap::new();
+        for (at, row) in self.rows.iter().enumerate() {
+            if let Some(day) = facets::day(&row.worker()) {
+                days.entry(day).or_default().push(at);
             }
         }
         if days.len() < 2 {
             return String::new();
         }
-        let line = |(day, rows): (&String, &Vec<&WorkerRow>)| {
-            let digests = || rows.iter().filter_map(|row| row.digest.as_ref());
+        let line = |(day, workers): (&Date, &Vec<usize>)| {
+            let rows = || workers.iter().filter_map(|at| self.rows.get(*at));
+            let digests = || rows().filter_map(|row| row.digest.as_ref());
             let failed = digests().filter(|digest| digest.outcome == Outcome::Failed).count();
-            let tokens = digests().filter_map(|digest| digest.tokens).map(sum);
+            let tokens = digests().filter_map(|digest| digest.tokens).map(Tokens::total);
             let tokens = tokens.fold(0, u64::saturating_add);
             let files: usize = digests().map(|digest| digest.files_changed()).sum();
             let parts = [
-                Some(count(rows.len(), "worker")),
+                Some(count(workers.len(), "worker")),
                 (failed > 0).then(|| format!("{failed} failed")),
                 (tokens > 0).then(|| format!("{} tokens", rounded(tokens))),
+                Some(self.spending.sum(workers).short()).filter(|cost| !cost.is_empty()),
                 (files > 0).then(|| format!("{} changed", count(files, "file"))),
             ];
             format!("  {day}  {}\n", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
@@ -369,6 +375,11 @@ impl<'a> SwarmSummary<'a> {
         if !tokens.is_empty() {
             out.push_str(&format!("tokens   {tokens}\n"));
         }
+        let all: Vec<usize> = (0..rows.len()).collect();
+        let cost = self.spending.sum(&all).describe();
+        if !cost.is_empty() {
+            out.push_str(&format!("cost     {cost}\n"));
+        }
         out
     }
 
@@ -396,10 +407,6 @@ impl<'a> SwarmSummary<'a> {
         };
         format!("\ndata quality, by number of workers: {shown}{more}\n")
     }
-}
-
-fn sum(Tokens { input, output, cache_read, cache_creation }: Tokens) -> u64 {
-    [input, output, cache_read, cache_creation].into_iter().fold(0, u64::saturating_add)
 }
 
 /// Returns the line of the first reason of one of `kinds`.

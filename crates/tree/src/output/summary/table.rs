@@ -25,14 +25,14 @@ const PLACE_WIDTHS: [[usize; 2]; 3] = [[14, 20], [10, 12], [7, 8]];
 const CELL_MAX: usize = 300;
 const GAP: &str = "  ";
 
-struct Column {
+pub struct Column {
     header: &'static str,
     /// One cell per row; an empty one shows nothing.
     cells: Vec<String>,
 }
 
 impl Column {
-    fn new(header: &'static str, cells: impl Iterator<Item = String>) -> Column {
+    pub fn new(header: &'static str, cells: impl Iterator<Item = String>) -> Column {
         Column { header, cells: cells.collect() }
     }
 
@@ -82,22 +82,27 @@ pub fn table_of(
     newest: &[ListedWorker<'_>],
     width: Option<usize>,
 ) -> String {
-    let mut columns = columns(visible, newest);
+    render(columns(visible, newest), width)
+}
+
+/// Lays out the columns that are not empty; see [`table_of`]. Empty without rows.
+pub fn render(mut columns: Vec<Column>, width: Option<usize>) -> String {
+    let rows = columns.first().map_or(0, |column| column.cells.len());
     columns.retain(|column| !column.is_empty());
     if let Some(width) = width {
         fit(&mut columns, width);
     }
     let mut out = String::new();
-    if !newest.is_empty() {
+    if rows > 0 {
         push_line(&mut out, &columns, |column| column.header);
     }
-    for at in 0..newest.len() {
+    for at in 0..rows {
         push_line(&mut out, &columns, |column| column.cells.get(at).map_or("", String::as_str));
     }
     out
 }
 
-const TITLE: &str = "title";
+pub const TITLE: &str = "title";
 /// Headers of the columns that say where a worker worked.
 const PLACES: [&str; 2] = ["project", "branch"];
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::worker_digest::WorkerRow;
-use swarmletfs_base::model::{Record, Tokens};
+use crate::analysis::spending::WorkerCost;
+use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
+use swarmletfs_base::model::{Prices, Record, Tokens};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{count, rounded};
 
@@ -27,8 +28,32 @@ pub(super) fn worker(Record { worker, trace, .. }: &Record) -> String {
     total + &by_model(&trace.tokens_by_model)
 }
 
+/// Describes the cost of a worker; empty if it is not known.
+pub(super) fn cost(digest: &WorkerDigest, prices: Option<&Prices>) -> String {
+    let Some(cost) = WorkerCost::find(digest, prices) else { return String::new() };
+    let at_least = if cost.is_partial { "at least " } else { "" };
+    let source = if cost.is_computed { "computed from prices" } else { "stated" };
+    let children = match cost.includes_children {
+        true => ", with the workers that it started",
+        false => "",
+    };
+    format!("{at_least}{} {source}{children}", cost.usd)
+}
+
+/// Describes the context that a worker used; empty if the record says nothing about it.
+pub(super) fn context(digest: &WorkerDigest) -> String {
+    let peak = digest.peak_context.map(|peak| format!("largest request {} tokens", rounded(peak)));
+    let compactions =
+        (digest.compactions > 0).then(|| format!("compacted {}", times(digest.compactions)));
+    peak.into_iter().chain(compactions).collect::<Vec<_>>().join(", ")
+}
+
+fn times(n: u64) -> String {
+    if n == 1 { "once".into() } else { format!("{n} times") }
+}
+
 /// Returns the total tokens of the workers that record them; empty if none does.
-pub(super) fn swarm(rows: &[WorkerRow]) -> String {
+pub fn swarm(rows: &[WorkerRow]) -> String {
     let digests = || rows.iter().filter_map(|row| row.digest.as_ref());
     let counted: Vec<Tokens> = digests().filter_map(|digest| digest.tokens).collect();
     if counted.is_empty() {
@@ -64,7 +89,7 @@ fn by_model(models: &BTreeMap<String, Tokens>) -> String {
 }
 
 /// Formats numbers of tokens. The tokens of the cache are left out if there are none.
-fn counts(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
+pub fn counts(Tokens { input, output, cache_read, cache_creation, .. }: Tokens) -> String {
     let cache = [(cache_read, "read from cache"), (cache_creation, "written to cache")];
     let cache = cache.into_iter().filter(|(n, _)| *n > 0);
     let parts = [(input, "in"), (output, "out")].into_iter().chain(cache);
