@@ -30,7 +30,8 @@ fn cost_is_that_of_all_processes() {
         cost["complete"] = json!(false);
         cost
     };
-    let cases: [(&str, &[(u64, f64, u64)], Value); 6] = [
+    type Costs<'a> = &'a [(u64, f64, u64)];
+    let cases: [(&str, Costs<'_>, Value); 6] = [
         ("no process states a cost", &[], Value::Null),
         ("a process states it again", &[(START, 0.25, 8), (START, 0.5, 8)], stated(0.5)),
         ("another process went on", &[(START, 0.5, 4), (START + 1, 0.25, 4)], stated(0.75)),
