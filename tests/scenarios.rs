@@ -1,4 +1,5 @@
-//! The pages of docs/scenarios: their commands and calls are run, and their shown output compared.
+//! README.md and the pages of docs/scenarios: their commands and calls are run, and compared with
+//! the output that they show.
 
 mod page;
 
@@ -7,6 +8,19 @@ use page::Page;
 use serde_json::Value;
 
 use crate::needs_fuse;
+
+/// Promise: Each command of README.md runs as printed, with what the ones before it made.
+#[test]
+fn commands_of_the_readme_run_as_printed() {
+    needs_fuse!();
+    Page::readme().run_in_one_shell();
+}
+
+#[test]
+fn readme_is_short() {
+    let lines = include_str!("../README.md").lines().count();
+    assert!(lines <= 130, "README.md has {lines} lines");
+}
 
 /// Promise: The pages of docs/scenarios show what their commands print.
 #[test]

@@ -61,6 +61,31 @@ fn hit_in_a_transcript_and_in_the_files_made_from_it_counts_once() {
     }
 }
 
+/// Promise: A hit that only a transcript holds counts once, however often its records repeat it.
+#[test]
+fn hit_that_a_transcript_repeats_counts_once() {
+    let mut lines = Transcript::new("s");
+    lines.user("Run it.").call("t1", "Bash", json!({"command": "./run"}));
+    let output = |count: usize| -> String {
+        (0..count).map(|at| format!("step {at}: the needle\n")).collect()
+    };
+    for count in 1..=9 {
+        // Each record repeats the output so far, and the last one of all has a line more.
+        lines.line(json!({"type": "progress", "toolUseID": "t1", "data": {"type": "bash_progress",
+            "output": "…", "fullOutput": output(1 + count / 9)}}));
+    }
+    lines.line(json!({"type": "user", "message": {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t1", "content": "cut off"}]},
+        "toolUseResult": {"originalFile": output(1)}}));
+    lines.says("It was stopped.");
+    let store: Arc<Memory> = transcript::store();
+    store.write(&transcript::place("s"), lines.bytes());
+    let answer = text(&transcript::tree(&store), "grep/needle");
+    let start = "[grep/needle: 2 lines in 1 file of 1 worker";
+    assert!(answer.starts_with(start), "{answer}");
+    assert!(answer.ends_with("[also in source.jsonl]\n"), "{answer}");
+}
+
 /// Promise: A hit that only a record holds is found and shown.
 #[test]
 fn hit_that_only_a_record_holds_is_shown() {

@@ -1,6 +1,7 @@
-//! Parses a page of docs/scenarios into blocks, and runs them.
+//! Parses README.md or a page of docs/scenarios into blocks, and runs them.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -25,6 +26,15 @@ pub struct Page {
     dir: tempfile::TempDir,
 }
 
+/// Unmounts when it is dropped, if a command did not.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new(PROGRAM).args(["umount", "--lazy"]).arg(&self.0).output();
+    }
+}
+
 impl Page {
     /// Reads a page of docs/scenarios by its name.
     pub fn read(name: &str) -> Page {
@@ -34,6 +44,48 @@ impl Page {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(dir.path().join("home")).unwrap();
         Page { blocks: blocks(&text), dir }
+    }
+
+    /// Reads README.md, to be run in a folder with the scripts of the repository.
+    pub fn readme() -> Page {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(root.join("README.md")).unwrap();
+        let page = Page { blocks: blocks(&text), ..Page::read("code-analysis") };
+        symlink(root.join("scripts"), page.at("scripts")).unwrap();
+        page
+    }
+
+    /// Runs all blocks in their order, as a person types them in one shell, and compares what
+    /// commands print with what is shown. The program is installed already.
+    pub fn run_in_one_shell(&self) {
+        const INSTALL: &str = "cargo install --locked --path .";
+        let _unmount = Unmount(self.at("home/swarm"));
+        let state = self.at("state");
+        fs::write(&state, "").unwrap();
+        let mut shown_commands = 0;
+        for block in &self.blocks {
+            if block.kind == "sh" {
+                if block.body.starts_with(INSTALL) {
+                    assert_eq!(block.body.lines().count(), 1, "{}", block.body);
+                    continue;
+                }
+                let state = state.display();
+                let script = format!(
+                    ". {state}\n{}{{ export -p; printf 'cd %q\\n' \"$PWD\"; }} > {state}\n",
+                    block.body
+                );
+                self.prepare(&script);
+                continue;
+            }
+            assert_eq!(block.kind, "console", "{}", block.body);
+            for (command, shown) in commands_of(&block.body) {
+                let script = format!(". {}\n{command}\n", state.display());
+                let done = run(self.shell(&script, &self.at("")));
+                assert_shown(&shown, &done.assert_success().out, &command);
+                shown_commands += 1;
+            }
+        }
+        assert!(shown_commands >= 3, "only {shown_commands} commands have shown output");
     }
 
     fn at(&self, name: &str) -> PathBuf {

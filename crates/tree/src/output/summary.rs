@@ -74,8 +74,8 @@ pub fn worker(
     let notes = worker.supervisor_notes.as_deref().map(|notes| one_line(notes, TASK_MAX));
     line("notes", &notes.map(|notes| format!("by the supervisor: {notes}")).unwrap_or_default());
     line("changes", &changes);
-    line("calls", &calls_line(trace, worker.status, *unread));
     line("largest", &largest_outputs(trace));
+    line("calls", &calls_line(trace, worker.status, *unread));
     out.push_str(&call_table(trace, worker.status));
     if !trace.loose.is_empty() {
         let files: Vec<String> = trace

@@ -4,7 +4,7 @@
 //! record is a copy if each matching line of its strings was already counted in another file, and
 //! nothing else in it matches. Each counted line stands for one line in each record, so a record
 //! that states a text more often than the other files has hits of its own. Only a transcript may
-//! repeat a line any number of times, because the other files are made from it.
+//! repeat a line any number of times, its own lines too, because the other files are made from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -145,7 +145,9 @@ impl<'a> CountedLines<'a> {
                     RecordFormat::Transcript => files.get(*used).or(files.first()),
                     RecordFormat::Text | RecordFormat::Json => files.get(*used),
                 };
-                if let Some(file) = file.filter(|file| **file != record.file) {
+                // A transcript repeats in progress records what is in no other file.
+                let may_repeat_itself = record.format == RecordFormat::Transcript;
+                if let Some(file) = file.filter(|file| **file != record.file || may_repeat_itself) {
                     if self.repeated.len() < PAIRS_MAX {
                         self.repeated.insert((*file, record.file));
                     }
