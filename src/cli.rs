@@ -40,6 +40,7 @@ mod duration;
 mod exit;
 mod expand;
 mod gc;
+mod help;
 mod hook;
 pub mod in_process;
 mod init;
@@ -79,7 +80,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 use crate::name::printable;
 use crate::sandbox::{Stage, serve_stage};
@@ -113,7 +114,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Mount a store on a folder; `mount` can be omitted if the first path contains a `/`
+    /// Mount stores on a folder; `swarmletfs FOLDER/` is short for it
     #[command(
         after_help = mount::HELP,
         override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]"
@@ -134,7 +135,7 @@ enum Command {
     /// Print the messages and calls of a worker
     #[command(after_help = tree_commands::one_worker::LOG_HELP)]
     Log(tree_commands::one_worker::OneWorkerArgs),
-    /// Print the changes that the record of a worker holds, as a diff
+    /// Print what a worker changed by its record, as a diff
     #[command(after_help = tree_commands::one_worker::DIFF_HELP)]
     Diff(tree_commands::one_worker::WorkerDiffArgs),
     /// Add a store to a mount in use
@@ -143,44 +144,43 @@ enum Command {
     /// Remove a store from a mount in use
     #[command(after_help = control::DETACH_HELP)]
     Detach(control::AttachArgs),
-    /// Check for problems with mounting and reading, and suggest fixes
+    /// Check for problems with mounting and reading, suggest fixes
     #[command(after_help = doctor::HELP)]
     Doctor(doctor::DoctorArgs),
-    /// Say what a store or transcript holds, and what of it was not understood
+    /// Say what of a store or transcript was not understood
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
-    /// List folders of the tree, without a mount
+    /// List folders of the tree
     #[command(after_help = tree_commands::ls::HELP, disable_help_flag = true)]
     Ls(tree_commands::ls::LsArgs),
-    /// Print files of the tree, without a mount
+    /// Print files of the tree
     #[command(after_help = tree_commands::cat::HELP)]
     Cat(tree_commands::cat::CatArgs),
-    /// Print the attributes of files and folders of the tree, without a mount
+    /// Print the attributes of files and folders
     #[command(after_help = tree_commands::stat::HELP)]
     Stat(tree_commands::stat::StatArgs),
-    /// Print the tree as a diagram, without a mount
+    /// Print the tree as a diagram
     #[command(after_help = tree_commands::tree::HELP, disable_help_flag = true)]
     Tree(tree_commands::tree::TreeCommandArgs),
-    /// Search the files of all workers, of a run or of a worker for a regex, without a mount
+    /// Search the files of workers for a regex, failures first
     #[command(after_help = tree_commands::grep::HELP)]
     Grep(tree_commands::grep::GrepArgs),
-    /// Search the files of all workers, of a run or of a worker for words, best match first,
-    /// without a mount
+    /// Search the files of workers for words, best match first
     #[command(after_help = tree_commands::search::HELP)]
     Search(tree_commands::search::SearchArgs),
-    /// Compare the results and actions of workers, without a mount
+    /// Compare the results and actions of workers
     #[command(after_help = tree_commands::compare::HELP)]
     Compare(tree_commands::compare::CompareArgs),
     /// Make a new store to record workers in
     #[command(after_help = init::HELP)]
     Init(init::InitArgs),
-    /// Record a worker: create it, record its calls, messages and files, finish it
+    /// Create a worker, record its calls and files, finish it
     #[command(subcommand, after_help = worker::HELP)]
     Worker(worker::WorkerCommand),
     /// Copy sessions of other programs before these remove them
     #[command(after_help = archive::HELP)]
     Archive(archive::ArchiveArgs),
-    /// Write, list and read the notes of whoever supervises the workers
+    /// Write, list and read the notes of the supervisor
     #[command(subcommand, after_help = note::HELP)]
     Note(note::NoteCommand),
     /// Run a command and record it as a call of a worker
@@ -200,13 +200,13 @@ enum Command {
     /// Show what a worker changed in its view of a workspace
     #[command(after_help = changes::HELP)]
     Changes(changes::ChangesArgs),
-    /// Apply what a worker changed to the workspace, after showing it
+    /// Apply what a worker changed, after showing it
     #[command(after_help = apply::HELP)]
     Apply(apply::ApplyArgs),
-    /// Put back what the last `apply` of a worker's changes replaced
+    /// Put back what the last `apply` replaced
     #[command(after_help = apply::UNDO_HELP)]
     Undo(apply::UndoArgs),
-    /// Drop the draft of a worker, so that its changes cannot be applied
+    /// Drop the changes of a worker, so that none can be applied
     #[command(after_help = apply::DISCARD_HELP)]
     Discard(apply::DiscardArgs),
     /// Remove old workers of a store, after listing them
@@ -215,13 +215,13 @@ enum Command {
     /// Print the log of changes to a store
     #[command(after_help = audit::HELP)]
     Audit(audit::AuditArgs),
-    /// Copy a text from stdin to stdout, with evidence inserted after its markers
+    /// Insert evidence after the markers in a text from stdin
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
-    /// Tell an agent's program what its subagents did, as a hook of that program
+    /// Tell an agent's program what its subagents did
     #[command(subcommand, after_help = hook::HELP)]
     Hook(hook::HookCommand),
-    /// Serve the tree over the Model Context Protocol, for agents that cannot mount
+    /// Serve the tree over the Model Context Protocol
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
     Mcp(mcp::McpArgs),
@@ -234,7 +234,7 @@ enum Command {
     /// Print the changes since a cursor, and the next cursor
     #[command(after_help = wait::SINCE_HELP)]
     Since(wait::SinceArgs),
-    /// Wait until all workers have finished, one has failed or waits, or anything has changed
+    /// Wait until workers have finished, failed, wait or changed
     #[command(after_help = wait::HELP)]
     Wait(wait::WaitArgs),
 }
@@ -297,21 +297,23 @@ pub fn main() -> ExitCode {
             }
         };
     }
-    if let Some(code) = completions::complete(&arguments, Cli::command) {
+    if let Some(code) = completions::complete(&arguments, help::command) {
         return code;
     }
-    let arguments = mount_helper::expand_short_form(arguments, &Cli::command());
+    let command = help::command();
+    let arguments = help::normalize(arguments, &command);
+    let arguments = mount_helper::expand_short_form(arguments, &command);
     if arguments.len() < 2 {
-        return exit::from_write(Cli::command().print_help());
+        return exit::from_write(command.clone().print_help());
     }
-    let parsed = Cli::command().try_get_matches_from(&arguments);
+    let parsed = command.clone().try_get_matches_from(&arguments);
     let (cli, matches) = match parsed.and_then(|it| Ok((Cli::from_arg_matches(&it)?, it))) {
         Ok(parsed) => parsed,
         Err(error) => {
             // clap's message repeats the arguments. Parsing the escaped arguments gives a message
             // that is safe to print.
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
-            let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
+            let mut error = command.try_get_matches_from(escaped).err().unwrap_or(error);
             mount_helper::hint_at_short_form(&mut error, &arguments);
             let code = exit::report_parse_error(&error);
             // Claude Code discards a prompt whose hook exits with 2.
@@ -369,7 +371,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
-        Command::Man(arguments) => completions::write_man(&arguments, Cli::command()),
+        Command::Man(arguments) => completions::write_man(&arguments, help::command()),
         Command::Since(arguments) => wait::run_since(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })
@@ -381,12 +383,12 @@ mod tests {
 
     #[test]
     fn clap_definition_is_valid() {
-        Cli::command().debug_assert();
+        help::command().debug_assert();
     }
 
     #[test]
     fn help_of_every_command_has_an_example() {
-        let mut commands = vec![Cli::command()];
+        let mut commands = vec![help::command()];
         while let Some(mut command) = commands.pop() {
             let help = command.render_long_help().to_string();
             let examples = help.split_once("Example");
@@ -400,7 +402,7 @@ mod tests {
     fn mistyped_command_does_not_mount() {
         let error = Cli::try_parse_from(mount_helper::expand_short_form(
             ["swarmletfs", "mout", "/mnt/swarm"].map(OsString::from).to_vec(),
-            &Cli::command(),
+            &help::command(),
         ))
         .unwrap_err();
         assert_eq!(error.kind(), clap::error::ErrorKind::InvalidSubcommand);
@@ -432,7 +434,7 @@ mod tests {
     #[cfg(feature = "mcp")]
     #[test]
     fn page_of_commands_has_the_help_of_each() {
-        let mut command = Cli::command().term_width(100);
+        let mut command = help::command().term_width(100);
         command.build();
         let mut page = String::from(
             "# Commands\n\nThe help of each command, as `swarmletfs COMMAND --help` prints it. \

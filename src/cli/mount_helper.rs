@@ -193,7 +193,7 @@ pub(super) fn hint_at_short_form(error: &mut clap::Error, arguments: &[OsString]
 }
 
 /// Returns the first argument that is neither an option nor an option's value.
-fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a OsStr> {
+pub(super) fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a OsStr> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let bytes = argument.as_bytes();
@@ -258,7 +258,7 @@ mod tests {
             .chain(typed.iter().copied())
             .map(OsString::from)
             .collect();
-        expand_short_form(typed, &crate::cli::Cli::command())
+        expand_short_form(typed, &crate::cli::help::command())
             .get(1)
             .is_some_and(|first| first == "mount")
     }

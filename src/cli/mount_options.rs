@@ -313,13 +313,13 @@ mod tests {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
-    use clap::{CommandFactory, FromArgMatches};
+    use clap::FromArgMatches;
 
     use super::*;
 
     fn parse(typed: &[&str]) -> Result<MountOptions, UsageError> {
         let typed = ["swarmletfs", "mount"].iter().chain(typed);
-        let matches = crate::cli::Cli::command().try_get_matches_from(typed).unwrap();
+        let matches = crate::cli::help::command().try_get_matches_from(typed).unwrap();
         let typed = matches.subcommand_matches("mount").unwrap();
         let arguments = crate::cli::mount::MountArgs::from_arg_matches(typed).unwrap();
         crate::cli::mount::options(&arguments, Some(typed))

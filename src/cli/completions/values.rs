@@ -306,14 +306,13 @@ fn limited(mut found: Vec<String>) -> FoundValues {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::help;
 
     fn parse(line: &str) -> LineOptions {
         let words = shlex::split(line).unwrap().into_iter().map(OsString::from).collect();
-        LineOptions::parse(Cli::command(), words)
+        LineOptions::parse(help::command(), words)
     }
 
     #[test]
