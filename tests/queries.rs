@@ -1,6 +1,7 @@
 //! Queries by path: `by/` selects workers, `grep/` and `search/` search their files, and
 //! `compare/` compares workers.
 
+mod commands;
 mod compare;
 mod copies;
 mod facets;

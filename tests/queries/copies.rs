@@ -43,8 +43,9 @@ fn hit_in_a_transcript_and_in_the_files_made_from_it_counts_once() {
     assert_eq!(head(&answer), "[grep/needle: 7 lines in 6 files of 1 worker", "{answer}");
     let shown: Vec<&str> = answer.lines().skip(1).collect();
     let starts = [
+        "workers/s/commands.txt:1:1\tgrep -r needle",
         "workers/s/result.txt:1:the needle is found",
-        "[also in thread.jsonl, source.jsonl]",
+        "[also in thread.jsonl, source.jsonl: lines of the 2 files above]",
         "workers/s/task.txt:1:find the needle",
         "[also in requests.txt, thread.jsonl, source.jsonl]",
         "workers/s/tool_calls/001_Bash.txt:1:a.txt: \"needle\" \\ one",
@@ -52,8 +53,6 @@ fn hit_in_a_transcript_and_in_the_files_made_from_it_counts_once() {
         "workers/s/tool_calls/002_Read.txt:1:     1\u{2192}\tneedle three",
         "[also in source.jsonl: lines of the 2 files above]",
         "workers/s/source.jsonl:6:",
-        "workers/s/thread.jsonl:2:",
-        "[also in source.jsonl]",
     ];
     assert_eq!(shown.len(), starts.len(), "{answer}");
     for start in starts {

@@ -340,6 +340,7 @@ impl Checked {
             "thread.jsonl",
             "task.txt",
             "requests.txt",
+            "commands.txt",
             "result.txt",
         ];
         let own: Vec<String> =

@@ -11,6 +11,7 @@ mod builder;
 mod cache;
 mod cached_transcript;
 mod calls;
+mod commands;
 mod container;
 mod document;
 mod edits;

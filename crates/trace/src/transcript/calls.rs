@@ -61,11 +61,9 @@ pub(super) fn add_call(
         conversation.excess_calls += 1;
         return None;
     }
-    let arguments = call.arguments.as_text().and_then(bounded::parse_any);
-    let arguments = arguments.or_else(|| match &call.arguments {
-        Arguments::Text(text) => Some(Value::String(truncate(text.clone().into_owned(), TEXT_MAX))),
-        Arguments::None | Arguments::Json(_) => None,
-    });
+    let arguments = parse_arguments(&call.arguments);
+    let command = arguments.as_ref().and_then(main_text);
+    let command_bytes = conversation.add_command(command.as_deref());
     let tool = match shorten(&call.name, WORD_MAX) {
         name if name.is_empty() => "tool".into(),
         name => name,
@@ -87,6 +85,7 @@ pub(super) fn add_call(
         subject_len: subject_len.unwrap_or(0).min(input.as_ref().map_or(0, String::len)),
         input,
         is_command,
+        command_bytes,
         files: files.into_iter().flatten().take(FILES_MAX).map(shorten_path).collect(),
         result: None,
         task: None,
@@ -94,6 +93,30 @@ pub(super) fn add_call(
         change_record: None,
     });
     Some(at)
+}
+
+fn parse_arguments(arguments: &Arguments<'_>) -> Option<Value> {
+    let parsed = arguments.as_text().and_then(bounded::parse_any);
+    parsed.or_else(|| match arguments {
+        Arguments::Text(text) => Some(Value::String(truncate(text.clone().into_owned(), TEXT_MAX))),
+        Arguments::None | Arguments::Json(_) => None,
+    })
+}
+
+/// Returns the main argument of a call, with all of its lines.
+pub(super) fn main_argument(arguments: &Arguments<'_>) -> Option<String> {
+    main_text(&parse_arguments(arguments)?)
+}
+
+fn main_text(arguments: &Value) -> Option<String> {
+    let main = match arguments.as_object() {
+        Some(fields) => KEY_ARGUMENTS.iter().find_map(|name| fields.get(*name))?.clone(),
+        None => arguments.clone(),
+    };
+    match joined_words(main) {
+        Value::String(text) => Some(text),
+        other => one_line(&other),
+    }
 }
 
 pub(super) fn shorten_path(file: FileAccess) -> FileAccess {

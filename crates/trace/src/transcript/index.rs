@@ -131,6 +131,8 @@ pub(crate) struct Conversation {
     /// Number of the first call without a result, for results that name no call.
     pub(crate) first_open: usize,
     pub(crate) calls: Vec<CallEntry>,
+    /// Length of the main arguments of all calls that were ever added, in bytes.
+    pub(crate) commands_total: u64,
     /// Number of calls beyond [`super::calls::CALLS_MAX`].
     pub(crate) excess_calls: u64,
     pub(crate) orphan_results: u64,
@@ -314,6 +316,8 @@ pub(crate) struct CallEntry {
     pub(crate) subject_len: usize,
     /// True if the main argument is a command for a shell.
     pub(crate) is_command: bool,
+    /// Length of the main argument in commands.txt, in bytes; 0 if it is not there.
+    pub(crate) command_bytes: u64,
     /// The files that the call read or changed, from its arguments and its result.
     pub(crate) files: Vec<FileAccess>,
     pub(crate) result: Option<CallResult>,

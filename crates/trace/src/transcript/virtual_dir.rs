@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::cache::{Texts, TranscriptCache};
 use super::cached_transcript::TranscriptVersion;
+use super::commands;
 use super::container;
 use super::format::TranscriptFormat;
 use super::index::{
@@ -30,6 +31,7 @@ const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
 const REQUESTS: &str = "requests.txt";
+const COMMANDS: &str = "commands.txt";
 /// Maximum length of the metadata file beside a transcript, in bytes.
 const METADATA_MAX: usize = 1 << 20;
 /// Maximum number of result files that are checked for changes.
@@ -55,6 +57,7 @@ enum VirtualNode {
     Metadata(RelPath),
     Text(TextRef),
     Requests,
+    Commands,
     Calls,
     Call(usize),
 }
@@ -327,6 +330,10 @@ impl VirtualDir {
                 let has_requests = !self.conversation(&*index()?)?.requests.is_empty();
                 has_requests.then_some(VirtualNode::Requests).ok_or(Error::NotFound)
             }
+            (COMMANDS, None) => {
+                let has_commands = self.conversation(&*index()?)?.commands_size() > 0;
+                has_commands.then_some(VirtualNode::Commands).ok_or(Error::NotFound)
+            }
             (CALLS, None) => Ok(VirtualNode::Calls),
             (CALLS, Some(file)) if !file.contains('/') => {
                 let index = index()?;
@@ -340,7 +347,7 @@ impl VirtualDir {
                 }
             }
             (name, Some(_)) if name == self.location.source_name() => Err(Error::NotADirectory),
-            (THREAD | TASK | RESULT | REQUESTS, Some(_)) => Err(Error::NotADirectory),
+            (THREAD | TASK | RESULT | REQUESTS | COMMANDS, Some(_)) => Err(Error::NotADirectory),
             _ => Err(Error::NotFound),
         }
     }
@@ -401,6 +408,12 @@ impl VirtualDir {
         let requests = &self.conversation(index)?.requests;
         let (version, size) = (requests.version(), requests.file_size());
         Ok(self.file_meta(transcript, REQUESTS.as_bytes(), version, size, None))
+    }
+
+    fn commands_meta(&self, transcript: &Meta, index: &TranscriptIndex) -> Result<Meta> {
+        let conversation = self.conversation(index)?;
+        let (version, size) = (conversation.commands_version(), conversation.commands_size());
+        Ok(self.file_meta(transcript, COMMANDS.as_bytes(), version, size, None))
     }
 
     fn read_output(&self, result: &CallResult) -> Result<Vec<u8>> {
@@ -475,6 +488,7 @@ impl Store for VirtualDir {
                 Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
             VirtualNode::Requests => self.requests_meta(&transcript, &*self.full_index()?),
+            VirtualNode::Commands => self.commands_meta(&transcript, &*self.full_index()?),
             VirtualNode::Calls => Ok(self.folder_meta(&transcript, name)),
             VirtualNode::Call(at) => self.call_meta(&transcript, &*self.full_index()?, at),
         }
@@ -495,6 +509,9 @@ impl Store for VirtualDir {
                 }
                 if !conversation.requests.is_empty() {
                     entries.push(file(REQUESTS)?);
+                }
+                if conversation.commands_size() > 0 {
+                    entries.push(file(COMMANDS)?);
                 }
                 if conversation.result().is_some() {
                     entries.push(file(RESULT)?);
@@ -556,6 +573,18 @@ impl Store for VirtualDir {
                     with_turns_at(&*file, &*self.format, span, |turns| {
                         parts.iter().map(|part| request_text(turns, *part)).collect()
                     })
+                })?;
+                if bytes.len() as u64 != meta.size {
+                    return Err(Error::Stale);
+                }
+                Ok(Box::new(StaticFile::new(meta, bytes)))
+            }
+            VirtualNode::Commands => {
+                let index = self.full_index()?;
+                let meta = self.commands_meta(&self.transcript_meta()?, &index)?;
+                let file = self.open_transcript()?;
+                let bytes = self.conversation(&index)?.render_commands(|span| {
+                    with_turns_at(&*file, &*self.format, span, commands::called_with)
                 })?;
                 if bytes.len() as u64 != meta.size {
                     return Err(Error::Stale);
