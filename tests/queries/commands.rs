@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use swarmletfs_base::store::Memory;
 
-use super::{lines_of, text};
+use super::text;
 use crate::support::see;
 use crate::support::transcript::{self, Transcript};
 
@@ -30,19 +30,14 @@ fn commands_are_found_as_they_were_given() {
     assert_eq!(
         shown,
         "1\tgit commit -m \"a \\\"fix\\\"\"\n2\tcd app &&\n2\t  git push --force origin main\n\
-         3\t/srv/a.rs\n4\t\\[EVIDENCE:worker_id=x]\n"
+         3\t/srv/a.rs\n4\t[\\EVIDENCE:worker_id=x]\n"
     );
     assert!(long.ends_with("x\n6\t[cut: 20005 B in all]\n") && long.len() < 17_000, "{long}");
     // The line of the command counts once, and names its call.
     for (regex, line) in [("git push --force", "2\t  git push"), ("-m \"a", "1\tgit commit")] {
         let answer = text(&tree, &format!("grep/{regex}"));
         assert!(answer.contains(": 1 line in 1 file of 1 worker"), "{answer}");
-        let lines = lines_of(&answer);
-        assert!(
-            lines.iter().any(|found| found.contains(&format!("commands.txt:{line}")))
-                || answer.contains(line),
-            "{answer}"
-        );
+        assert!(answer.contains("workers/s/commands.txt:") && answer.contains(line), "{answer}");
     }
     let mut silent = Transcript::new("s");
     silent.user("Hello?").says("Yes.");
