@@ -6,10 +6,9 @@
 //!
 //! # Modules
 //!
-//! The commands, and every message to a person. `serve` runs a mount, `discover` and
-//! `session_places` find stores, and `store_selection` opens them. `tree_commands` holds the
-//! commands that need no mount: `list`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`,
-//! `search` and `compare`. `mount_helper` is the program under the name `mount.swarmletfs`, as
+//! The commands, and every message to a person. `serve` runs a mount, `discover` finds stores,
+//! and `store_selection` opens them. `tree_commands` holds the commands that need no mount: `list`,
+//! `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`. `mount_helper` is the program under the name `mount.swarmletfs`, as
 //! mount(8) runs it. `doctor` finds problems, `validate` reports the parts of a store that were not
 //! understood, and `probe` tries operations that may hang in another process. `run` runs a command
 //! as a worker: it makes the worker and its draft, has `sandbox` run the command, lets `draft`
@@ -28,7 +27,6 @@ mod apply;
 mod archive;
 mod audit;
 mod budget_arg;
-mod cache_args;
 mod changes;
 mod colors;
 mod completions;
@@ -44,7 +42,6 @@ mod help;
 mod hook;
 pub mod in_process;
 mod init;
-mod live_mount;
 mod log;
 #[cfg(feature = "mcp")]
 mod mcp;
@@ -58,13 +55,11 @@ mod pager;
 mod plan;
 mod probe;
 mod progress;
-mod prompt;
 mod read_session;
 mod record;
 mod run;
 mod run_command;
 mod serve;
-mod session_places;
 mod store_selection;
 mod teardown;
 mod terminal;
@@ -263,7 +258,7 @@ enum InternalCommand {
     #[cfg(feature = "mcp")]
     #[command(name = mcp::WORKER_TOOLS)]
     WorkerTools { workspace: PathBuf },
-    /// Keeps a command of a worker's tools; see the module `run_command::keeper`
+    /// Keeps a command of a worker's tools; see `run_command::keep_command`
     #[cfg(feature = "mcp")]
     #[command(name = crate::mcp::COMMAND_KEEPER)]
     CommandKeeper { script: OsString },

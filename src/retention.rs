@@ -9,18 +9,17 @@
 //!
 //! # Modules
 //!
-//! Which workers `gc` removes. `candidates` reads the facts about all workers, `plan` applies the
-//! rules to them without I/O, and `removal` looks at each chosen worker again while it is locked,
+//! Which workers `gc` removes. `plan` reads the facts about all workers and applies the rules to
+//! them, and `removal` looks at each chosen worker again while it is locked,
 //! and copies it first. `write/removal.rs` removes it: the tombstone first, then a rename to
 //! a temporary name, then the rest. The lock of `tombstones/` excludes other removals; its
 //! holder completes an interrupted one.
 
-mod candidates;
 mod copy_sessions;
 mod plan;
 mod removal;
 
-pub(crate) use candidates::{AgeLimit, Candidate, Rules, SizeLimit};
 pub(crate) use copy_sessions::{CopiedSessions, PathList, copy_sessions};
 pub(crate) use plan::Plan;
+pub(crate) use plan::{AgeLimit, Candidate, Rules, SizeLimit};
 pub(crate) use removal::{Archive, Remover};

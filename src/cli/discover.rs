@@ -1,4 +1,5 @@
-//! Discovery of the stores to use, in the same order for every command.
+//! Discovery of the stores to use, in the same order for every command, and of the places where
+//! programs leave their sessions.
 //!
 //! The order is: paths on the command line, `$SWARMLET_STORE`, `$SWARMLET_DATA_PATH`, the nearest
 //! store from the current directory upwards, the known paths, and the sessions of all programs
@@ -10,11 +11,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::diagnosis::Diagnosis;
-use super::session_places::{self, SessionPlace};
 use super::terminal::display_path;
 use crate::catalog::{holds_workers, is_artifact_store, is_own_mount};
 use crate::trace::KnownFormat;
-use crate::trace::known::Recognition;
+use crate::trace::known::{FORMATS, Program, Recognition, UNREAD_PROGRAMS};
 
 /// Environment variables that name a store, in the order in which they count.
 const STORE_VARIABLES: [&str; 2] = ["SWARMLET_STORE", "SWARMLET_DATA_PATH"];
@@ -37,7 +37,7 @@ pub(super) struct ChosenStores {
     /// True if the command line or a variable names them.
     pub(super) are_named: bool,
     /// True if they are the places of sessions, found because nothing named a store.
-    pub(super) are_sessions: bool,
+    are_sessions: bool,
     /// Clause about the mounts of this program that discovery skipped; may be empty.
     pub(super) skipped: String,
 }
@@ -70,10 +70,7 @@ impl<'a> Environment<'a> {
             variables: STORE_VARIABLES.map(std::env::var_os),
             current,
             known: KNOWN_PATHS,
-            places: session_places::all()
-                .into_iter()
-                .filter(|place| is_wanted(place.format))
-                .collect(),
+            places: session_places().into_iter().filter(|place| is_wanted(place.format)).collect(),
             is_store: if has_shape { &is_artifact_store } else { &|_| false },
             is_own_mount: &is_own_mount,
             has_sessions: &has_sessions,
@@ -262,9 +259,57 @@ fn nearest_store(environment: &Environment<'_>) -> Option<PathBuf> {
     Some(whole.unwrap_or(store).to_path_buf())
 }
 
+/// A directory where a program leaves sessions. It may not exist.
+#[derive(Debug, Clone)]
+pub(super) struct SessionPlace {
+    /// The program, as people call it.
+    pub(super) program: &'static str,
+    /// Format of the sessions; `None` if they cannot be read yet.
+    pub(super) format: Option<&'static KnownFormat>,
+    /// Absolute path.
+    pub(super) path: PathBuf,
+}
+
+/// Returns the places of all programs, located as the programs do it.
+pub(super) fn session_places() -> Vec<SessionPlace> {
+    let readable = FORMATS.into_iter().map(|format| (&format.program, Some(format)));
+    let others = UNREAD_PROGRAMS.iter().map(|program| (program, None));
+    let places = readable.chain(others).flat_map(|(program, format)| {
+        let paths = paths_of(program, &|name| std::env::var_os(name));
+        paths.into_iter().map(move |path| SessionPlace { program: program.name, format, path })
+    });
+    places.collect()
+}
+
+pub(super) fn folders_of(format: &KnownFormat) -> Vec<PathBuf> {
+    paths_of(&format.program, &|name| std::env::var_os(name))
+}
+
+/// Returns the paths of a program's places. `variable` returns the value of an environment
+/// variable.
+fn paths_of(program: &Program, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let value = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = value("HOME");
+    let places = program.places.iter().flat_map(|place| {
+        let named = place.variable.and_then(|(name, below)| Some(join(&value(name)?, below)));
+        match (named, &home) {
+            (Some(named), _) => vec![named],
+            (None, Some(home)) => place.home.iter().map(|path| join(home, path)).collect(),
+            (None, None) => Vec::new(),
+        }
+    });
+    places.filter(|path| path.is_absolute()).collect()
+}
+
+/// Joins paths without a trailing `/` if the second one is empty.
+fn join(folder: &Path, below: &str) -> PathBuf {
+    if below.is_empty() { folder.to_path_buf() } else { folder.join(below) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::known::Place;
 
     const PLACES: &[&str] = &["/k/one", "/k/two", "/k/one/workers"];
 
@@ -395,5 +440,32 @@ mod tests {
         ] {
             assert!(none.contains(looked), "{none}");
         }
+    }
+
+    #[test]
+    fn variable_replaces_the_home_folders_of_its_place() {
+        let program = Program {
+            name: "p",
+            places: &[
+                Place { variable: Some(("P_HOME", "")), home: &[".p", ".config/p"] },
+                Place { variable: Some(("P_DATA", "sessions")), home: &[] },
+            ],
+        };
+        let found = |variables: &[(&str, &str)]| {
+            let value = |name: &str| {
+                let found = variables.iter().find(|(other, _)| *other == name);
+                found.map(|(_, value)| OsString::from(value))
+            };
+            let paths = paths_of(&program, &value);
+            paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[("HOME", "/h")]), ["/h/.p", "/h/.config/p"]);
+        assert_eq!(
+            found(&[("HOME", "/h"), ("P_HOME", "/q"), ("P_DATA", "/d")]),
+            ["/q", "/d/sessions"]
+        );
+        assert_eq!(found(&[("HOME", "/h"), ("P_HOME", "")]), ["/h/.p", "/h/.config/p"]);
+        assert_eq!(found(&[("P_HOME", "relative")]), [""; 0]);
+        assert_eq!(found(&[]), [""; 0]);
     }
 }

@@ -4,9 +4,12 @@
 //! A hook must never disturb its session. So everything runs on a thread, within a time limit, and
 //! every error ends in silence and exit code 0. The input is not trusted: a path in it is used only
 //! if it lies in the program's own folder, and the store opens it beneath that folder.
+//!
+//! No event of Codex CLI says which subagent ended: a wait may name none, and an answer to SubagentStop would
+//! reach the subagent, which would then continue. So the session's rollout says which subagents
+//! were started, their own rollouts which of them ended, and reports in the session's rollout which
+//! of the ends its model knows.
 
-mod claude_code;
-mod codex;
 mod install;
 
 use std::io::{self, Read, Write};
@@ -20,15 +23,16 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use super::{duration, session_places};
+use super::{discover, duration};
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::catalog::{Freshness, Source};
 use crate::deadline::Deadline;
-use crate::model::Worker;
-use crate::name::RelPath;
-use crate::output::verdict::verdict;
-use crate::trace::KnownFormat;
+use crate::model::{Status, Worker};
+use crate::name::{Name, RelPath};
+use crate::output::verdict::{HEAD, verdict};
+use crate::store::Disk;
 use crate::trace::known::{CLAUDE_CODE, CODEX};
+use crate::trace::{KnownFormat, ReportedEnd, ended_task, unreported_subagents};
 use crate::view::{Filter, View};
 
 const CLAUDE_CODE_HELP: &str = "\
@@ -157,13 +161,13 @@ struct HookOutput<'a> {
 /// Returns the answer to a hook, or `None` if there is nothing to say before `end`.
 fn answer(program: &'static KnownFormat, input: &[u8], end: Instant) -> Option<String> {
     let event: HookEvent = serde_json::from_slice(input).ok()?;
-    let folders = session_places::folders_of(program);
+    let folders = discover::folders_of(program);
     let context = folders.into_iter().find_map(|path| {
         let folder = ProgramFolder { program, path, end };
         if program.name == CODEX.name {
-            codex::context(&folder, &event)
+            codex_context(&folder, &event)
         } else {
-            claude_code::context(&folder, &event)
+            claude_code_context(&folder, &event)
         }
     })?;
     let output =
@@ -213,4 +217,89 @@ impl ProgramFolder {
         let row = WorkerRow { member, digest: Some(digest.into()), fingerprint: Some(fingerprint) };
         verdict(&view, &row, &record)
     }
+}
+
+/// Maximum number of subagents that one answer is about. The next answer is about the others.
+const SUBAGENTS_MAX: usize = 4;
+
+/// Returns the verdicts on the subagents that ended since the last answer.
+fn codex_context(folder: &ProgramFolder, event: &HookEvent) -> Option<String> {
+    if !matches!(event.hook_event_name.as_str(), "PostToolUse" | "UserPromptSubmit") {
+        return None;
+    }
+    let session = folder.beneath(&event.transcript_path)?;
+    let store = Disk::open(&folder.path).ok().filter(|store| !store.is_in_own_mount())?;
+    let subagents = unreported_subagents(&store, &session, HEAD)?;
+    let verdicts = subagents.into_iter().filter_map(|subagent| {
+        folder.verdict_on(subagent.rollout, |worker| {
+            // The model knows a subagent by this name, not by its id.
+            if let Some(path) = subagent.path {
+                worker.task_type = Some(path.as_str().into());
+            }
+            // The word for an interruption is a source without a status.
+            worker.status.is_finished()
+                || worker.status == Status::Unknown && worker.status_source.is_some()
+        })
+    });
+    let verdicts: Vec<String> = verdicts.take(SUBAGENTS_MAX).collect();
+    (!verdicts.is_empty()).then(|| verdicts.join("\n"))
+}
+
+const ID_MAX: usize = 64;
+
+/// The result of a call that ran a subagent.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentResult {
+    status: String,
+    agent_id: String,
+}
+
+/// Returns the verdict on the subagent whose end the event reports.
+fn claude_code_context(folder: &ProgramFolder, event: &HookEvent) -> Option<String> {
+    let (agent, reported) = ended_agent(event)?;
+    let session = folder.beneath(&event.transcript_path)?;
+    transcripts(&session, &agent)?.into_iter().find_map(|transcript| {
+        // The reported end wins over the subagent's own record.
+        folder.verdict_on(transcript, |worker| {
+            if let Some(reported) = &reported {
+                reported.apply(worker);
+            }
+            true
+        })
+    })
+}
+
+/// Returns the id of the subagent whose end the event reports to the agent that started it, and
+/// that end, if the event states a failure or a stop.
+///
+/// An answer to SubagentStop would reach the subagent, which would then continue. So there is none.
+fn ended_agent(event: &HookEvent) -> Option<(String, Option<ReportedEnd>)> {
+    let (id, reported) = match event.hook_event_name.as_str() {
+        "PostToolUse" => {
+            let result: AgentResult = serde_json::from_value(event.tool_response.clone()?).ok()?;
+            (result.status == "completed").then_some((result.agent_id, None))?
+        }
+        "UserPromptSubmit" => {
+            let (id, reported) = ended_task(event.prompt.as_deref()?)?;
+            (id.to_owned(), reported)
+        }
+        _ => return None,
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some((id, reported))
+}
+
+/// Returns the possible paths of the transcript of `agent`: in the session's own folder or, in
+/// older versions, beside the transcript of the session.
+///
+/// Returns `None` unless `session` is a transcript in a project.
+fn transcripts(session: &RelPath, agent: &str) -> Option<[RelPath; 2]> {
+    let names: Vec<Name> = session.names().collect();
+    let [projects, _, file] = names.as_slice() else { return None };
+    let folder = Name::new(file.as_bytes().strip_suffix(b".jsonl")?).ok()?;
+    let project = session.parent();
+    let subagents = project.join(&folder).join(&Name::new("subagents").ok()?);
+    let name = Name::new(format!("agent-{agent}.jsonl")).ok()?;
+    (projects.as_bytes() == b"projects").then(|| [subagents.join(&name), project.join(&name)])
 }

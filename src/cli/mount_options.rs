@@ -15,9 +15,9 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
 
-use super::cache_args::CacheArgs;
 use super::duration;
 use super::exit::UsageError;
+use super::view_args::CacheArgs;
 use super::write_args::parse_size;
 use crate::name::printable;
 use crate::path_bytes;

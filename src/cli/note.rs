@@ -2,8 +2,6 @@
 //!
 //! `worker_map.json` states the task and the state of each worker.
 
-mod list;
-
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -11,11 +9,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::cli::terminal::print_message;
-use crate::cli::tree_commands::{ReaderArgs, cat};
-use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error};
+use super::terminal::{escape_controls, print_message};
+use super::tree_commands::{ReaderArgs, cat};
+use super::write_args::{self, STDIN, WriteArgs, into_cli_error};
 use crate::trace::swarmlet::SUPERVISOR;
 use swarmletfs_record::write::NotePlace;
 
@@ -34,8 +33,8 @@ pub(super) enum NoteCommand {
     #[command(after_help = WRITE_HELP)]
     Append(WriteNoteArgs),
     /// List the notes
-    #[command(after_help = list::HELP)]
-    List(list::ListArgs),
+    #[command(after_help = LIST_HELP)]
+    List(ListArgs),
     /// Print a note
     #[command(after_help = READ_HELP)]
     Read(ReadArgs),
@@ -52,7 +51,7 @@ pub(super) fn run(command: &NoteCommand) -> anyhow::Result<ExitCode> {
         NoteCommand::Append(arguments) => {
             run_write(arguments, swarmletfs_record::write::NotePlace::End)
         }
-        NoteCommand::List(arguments) => list::run(arguments),
+        NoteCommand::List(arguments) => run_list(arguments),
         NoteCommand::Read(arguments) => run_read(arguments),
         NoteCommand::WorkerMap(arguments) => run_worker_map(arguments),
     }
@@ -75,7 +74,7 @@ const SIZE_MAX: u64 = 64 << 20;
 
 /// Arguments of `note write` and `note append`.
 #[derive(Debug, Args)]
-pub(crate) struct WriteNoteArgs {
+pub(super) struct WriteNoteArgs {
     /// The note, as a path in supervisor/
     #[arg(value_name = "PATH")]
     path: OsString,
@@ -134,7 +133,7 @@ Exit code: 0 if the note was printed, 1 if not, 2 for a usage error.";
 
 /// Arguments of `note read`.
 #[derive(Debug, Args)]
-pub(crate) struct ReadArgs {
+pub(super) struct ReadArgs {
     /// The note, as a path in supervisor/
     #[arg(value_name = "PATH")]
     path: OsString,
@@ -174,7 +173,7 @@ const MAP_FIELDS: [&str; 10] = [
 
 /// Arguments of `note worker-map`.
 #[derive(Debug, Args)]
-pub(crate) struct WorkerMapArgs {
+pub(super) struct WorkerMapArgs {
     /// Print the path and the number of workers as JSON
     #[arg(long)]
     json: bool,
@@ -220,4 +219,43 @@ fn worker_map(index: &Value) -> (Value, usize) {
         "workers": workers,
     });
     (map, count)
+}
+
+const LIST_HELP: &str = "\
+Prints the path in supervisor/ of each note, one per line, in byte order. With --json, an array of \
+objects with path, size in bytes, and time of the last write.
+
+Examples:
+  swarmletfs note list
+  swarmletfs note list --json | jq -r '.[].path'
+
+Exit code: 0 if the notes were listed, 1 if not, 2 for a usage error.";
+
+/// Arguments of `note list`.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+fn run_list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
+    let notes = arguments.write.with_store(|store| store.notes().map_err(into_cli_error))?;
+    let lines: Vec<String> =
+        notes.iter().map(|note| escape_controls(&note.path.to_text()).to_string()).collect();
+    let rows: Vec<_> = notes
+        .iter()
+        .map(|note| {
+            let written = Timestamp::try_from(note.mtime.to_system()).ok();
+            json!({
+                "path": note.path.to_text(),
+                "size": note.size,
+                "last_write": written.map(|time| time.to_string()),
+            })
+        })
+        .collect();
+    Ok(write_args::print(arguments.json, &lines.join("\n"), &rows))
 }

@@ -2,8 +2,6 @@
 //!
 //! Each command is a thin layer over [`swarmletfs_record::write`].
 
-mod show;
-
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,9 +14,12 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::exit::UsageError;
-use crate::cli::terminal::{display_path, escape_controls};
-use crate::cli::write_args::{self, STDIN, WorkerArgs, WriteArgs, into_cli_error, open_worker};
+use super::exit::UsageError;
+use super::terminal::{display_path, escape_controls};
+use super::tree_commands::{ReaderArgs, cat};
+use super::write_args::{
+    self, STDIN, WorkerArgs, WriteArgs, into_cli_error, named_worker, open_worker,
+};
 use swarmletfs_record::write::{CallEnd, Error, Finish};
 
 pub(super) const HELP: &str = "\
@@ -49,8 +50,8 @@ pub(super) enum WorkerCommand {
     #[command(after_help = ANNOTATE_HELP)]
     Annotate(AnnotateArgs),
     /// Print the summary of a worker
-    #[command(after_help = show::HELP)]
-    Show(show::ShowArgs),
+    #[command(after_help = SHOW_HELP)]
+    Show(ShowArgs),
 }
 
 pub(super) fn run(command: &WorkerCommand) -> anyhow::Result<ExitCode> {
@@ -61,7 +62,7 @@ pub(super) fn run(command: &WorkerCommand) -> anyhow::Result<ExitCode> {
         WorkerCommand::Put(arguments) => run_put(arguments),
         WorkerCommand::Finish(arguments) => run_finish(arguments),
         WorkerCommand::Annotate(arguments) => run_annotate(arguments),
-        WorkerCommand::Show(arguments) => show::run(arguments),
+        WorkerCommand::Show(arguments) => run_show(arguments),
     }
 }
 
@@ -78,7 +79,7 @@ Exit code: 0 if the worker was created, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker create`.
 #[derive(Debug, Args)]
-pub(crate) struct CreateArgs {
+pub(super) struct CreateArgs {
     /// What the worker is told to do
     #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "task_file")]
     task: String,
@@ -186,7 +187,7 @@ Exit code: 0 if the call was recorded, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker record`.
 #[derive(Debug, Args)]
-pub(crate) struct RecordCallArgs {
+pub(super) struct RecordCallArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,
@@ -303,7 +304,7 @@ const MESSAGES_SIZE_MAX: u64 = 64 << 20;
 
 /// Arguments of `worker message`.
 #[derive(Debug, Args)]
-pub(crate) struct MessageArgs {
+pub(super) struct MessageArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,
@@ -367,7 +368,7 @@ Exit code: 0 if the file was written, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker put`.
 #[derive(Debug, Args)]
-pub(crate) struct PutArgs {
+pub(super) struct PutArgs {
     /// The worker [default: $SWARMLET_WORKER], and the path of the file
     #[arg(value_name = "[ID] PATH", required = true, num_args = 1..=2)]
     names: Vec<OsString>,
@@ -416,7 +417,7 @@ Exit code: 0 if the worker has finished, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker finish`.
 #[derive(Debug, Args)]
-pub(crate) struct FinishArgs {
+pub(super) struct FinishArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,
@@ -514,7 +515,7 @@ const NOTES_SIZE_MAX: u64 = 1 << 20;
 
 /// Arguments of `worker annotate`.
 #[derive(Debug, Args)]
-pub(crate) struct AnnotateArgs {
+pub(super) struct AnnotateArgs {
     /// The worker
     #[arg(value_name = "ID")]
     id: OsString,
@@ -555,4 +556,36 @@ fn read_text() -> anyhow::Result<String> {
         .read_to_end(&mut bytes)
         .context("cannot read stdin")?;
     String::from_utf8(bytes).map_err(|_| anyhow!("cannot use stdin as notes: it is not UTF-8"))
+}
+
+pub(super) const SHOW_HELP: &str = "\
+Prints workers/ID/summary of the tree, or with --json workers/ID/index.json. ID may be the \
+beginning of an id.
+
+Examples:
+  swarmletfs worker show w1
+  swarmletfs worker show w1 --json | jq .outcome
+
+Exit code: 0 if the worker was read, 1 if not, 2 for a usage error, 3 if --max-time ended before \
+everything was read.";
+
+/// Arguments of `worker show`.
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// The worker [default: $SWARMLET_WORKER]
+    #[arg(value_name = "ID")]
+    id: Option<OsString>,
+
+    /// Print index.json, with all calls
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+}
+
+fn run_show(arguments: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let id = named_worker(arguments.id.as_ref())?;
+    let file: &[u8] = if arguments.json { b"/index.json" } else { b"/summary" };
+    cat::print(&arguments.reader, &[[b"workers/", id.as_bytes(), file].concat()])
 }

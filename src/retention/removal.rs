@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::candidates::{Candidate, HAS_CHILDREN, Rules, draft_obstacle, outcome, unfinished};
+use super::plan::{Candidate, HAS_CHILDREN, Rules, draft_obstacle, outcome, unfinished};
 use crate::draft::Draft;
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::Outcome;

@@ -20,11 +20,11 @@ use super::recording::{RecordingFacts, RecordingInspection};
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, is_own_mount};
 use crate::cli::diagnosis::Diagnosis;
+use crate::cli::discover::{self, SessionPlace};
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::mountinfo::MountTable;
-use crate::cli::session_places::{self, SessionPlace};
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
-use crate::cli::{discover, mountpoint, probe};
+use crate::cli::{mountpoint, probe};
 use crate::error::Result;
 use crate::model::SkipReason;
 use crate::name::RelPath;
@@ -432,7 +432,7 @@ fn has_sessions(place: &SessionPlace) -> bool {
 /// Inspects the places that exist. `stores` are the paths of the stores, as the report shows them.
 fn inspect_places(stores: &[&str], arguments: &DoctorArgs) -> (Vec<PlaceFacts>, Vec<Finding>) {
     let (mut facts, mut findings) = (Vec::new(), Vec::new());
-    for place in session_places::all() {
+    for place in discover::session_places() {
         // A directory that does not answer could not be used as a store either.
         if !answers(&place.path) || !place.path.is_dir() {
             continue;

@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use crate::cli::prompt::Prompt;
-use crate::cli::session_places;
+use crate::cli::discover;
+use crate::cli::terminal::Prompt;
 use crate::text::unified;
 use crate::trace::KnownFormat;
 use crate::trace::known::{CLAUDE_CODE, CODEX};
@@ -144,7 +144,7 @@ impl HookSettings {
             let current = std::env::current_dir().context("cannot find the current directory")?;
             Some(current.join(self.project))
         } else {
-            session_places::folders_of(self.format).into_iter().next()
+            discover::folders_of(self.format).into_iter().next()
         };
         let folder = folder.context("cannot find the settings: HOME is not set; try --project")?;
         let path = folder.join(self.file);

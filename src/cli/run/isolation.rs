@@ -13,13 +13,13 @@ use anyhow::{Context, anyhow, bail};
 use rustix::fs::{Access, access};
 
 use super::environment::{EnvironmentRules, Needs, Variables};
-use super::place::{StartPlace, resolve_socket};
 use super::report::Reporter;
 use super::{AccessArgs, EngineArg, RunArgs, user};
-use crate::cli::cache_args;
+use super::{StartPlace, resolve_socket};
 use crate::cli::exit::UsageError;
 use crate::cli::run_command::find_program;
 use crate::cli::terminal::{display_path, escape_controls};
+use crate::cli::view_args;
 use crate::cli::write_args::{STORE_VARIABLE, WORKER_VARIABLE};
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::error::Error;
@@ -258,7 +258,7 @@ impl Isolation {
                 .git_common
                 .map(|path| (path, layers(draft.git_overlay_dirs(), arguments.durable))),
             store: root.to_path_buf(),
-            hidden: cache_args::default_dir().into_iter().collect(),
+            hidden: view_args::default_dir().into_iter().collect(),
             worker_folder: worker.folder().path().to_path_buf(),
             write: self.needs.writable,
             sockets: self.sockets,

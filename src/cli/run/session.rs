@@ -20,8 +20,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Map, Value};
 
 use super::RunArgs;
+use super::StartPlace;
 use super::isolation::{self, Isolation};
-use super::place::StartPlace;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use crate::approval::recover_workspace;
 use crate::cli::exit;

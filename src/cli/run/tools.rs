@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use clap::{Args, FromArgMatches};
 
 use super::environment::EnvOption;
-use super::place::resolve;
 use super::report::Reporter;
-use super::{LimitArgs, RunArgs, session};
+use super::{LimitArgs, RunArgs, resolve, session};
 
 /// This program, also where its path is hidden.
 const PROGRAM: &str = "/proc/self/exe";
