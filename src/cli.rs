@@ -6,16 +6,16 @@
 //!
 //! # Modules
 //!
-//! The commands, and every message to a person. `serve` runs a mount, `discover` finds stores,
-//! and `store_selection` opens them. `tree_commands` holds the commands that need no mount: `list`,
-//! `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`. `mount_helper` is the program under the name `mount.swarmletfs`, as
-//! mount(8) runs it. `doctor` finds problems, `validate` reports the parts of a store that were not
-//! understood, and `probe` tries operations that may hang in another process. `run` runs a command
-//! as a worker: it makes the worker and its draft, has `sandbox` run the command, lets `draft`
-//! search for changes in a thread of its own, and finishes the worker. `hook` answers a hook of an
-//! agent program: it opens a store that is restricted to one transcript, and prints the `verdict`
-//! of `output`. `in_process` has the functions that a program calls in its own process instead of a
-//! command; none of them prints.
+//! The commands, and every message to a person. `serve` runs a mount, `discover` finds stores, and
+//! `store_selection` opens them. `tree_commands` holds the commands that need no mount: `list`,
+//! `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`. `mount_helper` is
+//! the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor` finds problems,
+//! `validate` reports the parts of a store that were not understood, and `probe` tries operations
+//! that may hang in another process. `run` runs a command as a worker: it makes the worker and its
+//! draft, has `sandbox` run the command, lets `draft` search for changes in a thread of its own,
+//! and finishes the worker. `hook` answers a hook of an agent program: it opens a store that is
+//! restricted to one transcript, and prints the `verdict` of `output`. `in_process` has the
+//! functions that a program calls in its own process instead of a command; none of them prints.
 //!
 //! # Processes
 //!
@@ -54,7 +54,6 @@ mod note;
 mod pager;
 mod plan;
 mod probe;
-mod progress;
 mod read_session;
 mod record;
 mod run;

@@ -20,6 +20,5 @@ mod plan;
 mod removal;
 
 pub(crate) use copy_sessions::{CopiedSessions, PathList, copy_sessions};
-pub(crate) use plan::Plan;
-pub(crate) use plan::{AgeLimit, Candidate, Rules, SizeLimit};
+pub(crate) use plan::{AgeLimit, Candidate, Plan, Rules, SizeLimit};
 pub(crate) use removal::{Archive, Remover};

@@ -90,7 +90,7 @@ fn panic_of_a_server_fails_its_test() {
 fn only_problems_are_found_in_a_log() {
     let log = "2026-01-20T10:00:00Z  INFO swarmletfs: all is well, said ERRORS.txt\n\
                2026-01-20T10:00:00Z  WARN swarmletfs_fuse: open: too many open files\n\
-               2026-01-20T10:00:00Z ERROR swarmletfs_fuse::pool: a bug\n\
+               2026-01-20T10:00:00Z ERROR swarmletfs_fuse::service: a bug\n\
                thread 'main' (7) panicked at src/main.rs:1:1:\n\
                memory allocation of 7 bytes failed\n\
                thread 'render-0' (7) has overflowed its stack\n\

@@ -13,8 +13,7 @@ use clap::Args;
 use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
 use super::exit;
 use super::pager::{self, DiffArgs};
-use super::terminal::Prompt;
-use super::terminal::{display_path, print_message, shell_quote};
+use super::terminal::{Prompt, display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::{
     Approval, ChangeSelection, Checked, PathRules, describe_change, describe_left_out,

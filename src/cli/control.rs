@@ -21,8 +21,7 @@ use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::mountpoint::{read_mount_table, resolve};
-use super::progress::ProgressLine;
-use super::terminal::{QuietArg, display_path, escape_controls, shell_quote};
+use super::terminal::{ProgressLine, QuietArg, display_path, escape_controls, shell_quote};
 use crate::fuse::catch_panic;
 use crate::path_bytes;
 

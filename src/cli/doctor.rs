@@ -24,8 +24,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::mountinfo::MountTable;
-use super::progress::ProgressLine;
-use super::terminal::QuietArg;
+use super::terminal::{ProgressLine, QuietArg};
 use super::{exit, mount_options};
 use crate::cli::diagnosis::Diagnosis;
 use crate::text::count;

@@ -14,9 +14,8 @@ use serde::Serialize;
 
 use super::duration;
 use super::exit::{self, UsageError};
-use super::progress::ProgressLine;
 use super::store_selection::StoreSelection;
-use super::terminal::{QuietArg, escape_controls, print_message};
+use super::terminal::{ProgressLine, QuietArg, escape_controls, print_message};
 use super::tree_commands::format::{human_size, utc_seconds};
 use super::write_args::{WriteArgs, into_cli_error, parse_size};
 use crate::catalog::Freshness;

@@ -5,10 +5,10 @@
 //! every error ends in silence and exit code 0. The input is not trusted: a path in it is used only
 //! if it lies in the program's own folder, and the store opens it beneath that folder.
 //!
-//! No event of Codex CLI says which subagent ended: a wait may name none, and an answer to SubagentStop would
-//! reach the subagent, which would then continue. So the session's rollout says which subagents
-//! were started, their own rollouts which of them ended, and reports in the session's rollout which
-//! of the ends its model knows.
+//! No event of Codex CLI says which subagent ended: a wait may name none, and an answer to
+//! SubagentStop would reach the subagent, which would then continue. So the session's rollout says
+//! which subagents were started, their own rollouts which of them ended, and reports in the
+//! session's rollout which of the ends its model knows.
 
 mod install;
 

@@ -17,8 +17,7 @@ use super::exit::UsageError;
 use super::mount_options::MountOptions;
 use super::mountinfo::FolderIdentity;
 use super::plan::Plan;
-use super::progress::ProgressLine;
-use super::terminal::{QuietArg, display_path, shell_quote};
+use super::terminal::{ProgressLine, QuietArg, display_path, shell_quote};
 use super::{diagnosis, log, mount_options, mountpoint, plan, probe, serve, store_selection};
 use crate::catalog::{is_artifact_store, is_own_mount};
 

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 
-use super::progress::ProgressLine;
 use super::store_selection::StoreSelection;
-use super::terminal::{QuietArg, print_message};
+use super::terminal::{ProgressLine, QuietArg, print_message};
 use super::{duration, exit};
 use crate::analysis::settings::{Control, Settings};
 use crate::catalog::{Freshness, Source};

@@ -3,20 +3,16 @@
 //! One thread waits for everything in one epoll loop (`session`). The modules beneath:
 //!
 //! - `streams`: pipes and terminals that the command writes to, and why their order is exact; our
-//!   stdout and stderr
-//! - `recording`: the recorded part of the output
+//!   stdout and stderr, and the recorded part of the output
 //! - `spawn`: the command starts as if we were not there, and gets our signals
 //! - `descendants`: the processes that the command started, and the process that keeps a command of
 //!   a worker's tools
-//! - `pty`: a terminal for the command
 //!
 //! Without a terminal of its own, the command stays in our process group, and keeps stdin and every
 //! other descriptor. So job control, a job server of make and the terminal work as without us.
 
 mod descendants;
 #[cfg(feature = "mcp")]
-mod pty;
-mod recording;
 mod session;
 mod spawn;
 mod streams;

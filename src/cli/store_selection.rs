@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::mount_options::{CacheArgs, open_cache, open_cache_to_read, open_index};
 use super::mountinfo::FolderIdentity;
 use super::terminal::QuietArg;
 use super::view_args::ViewArgs;
-use super::view_args::{self, CacheArgs};
 use super::{discover, mountpoint};
 use crate::cache::DiskCache;
 use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
@@ -105,7 +105,7 @@ impl StoreSelection {
     /// Opens and reads the stores: at least the workers whose ids begin with `id_prefix`. Reads a
     /// cache that exists, unless there shall be none, and writes nothing.
     pub(super) fn open_without_writing(&self, id_prefix: &[u8]) -> anyhow::Result<View> {
-        let cache = if self.cache.no_cache { None } else { view_args::open_to_read(&self.stores) };
+        let cache = if self.cache.no_cache { None } else { open_cache_to_read(&self.stores) };
         let sources = self.sources_with(cache, None)?.into_iter();
         let sources = sources.map(|source| source.with_id_prefix(id_prefix)).collect();
         View::new(sources, Freshness::default(), self.filter.clone())
@@ -122,8 +122,8 @@ impl StoreSelection {
     }
 
     fn sources(&self) -> anyhow::Result<Vec<Source>> {
-        let cache = if self.cache.no_cache { None } else { view_args::open(&self.stores) };
-        let index = view_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
+        let cache = if self.cache.no_cache { None } else { open_cache(&self.stores) };
+        let index = open_index(&self.stores, &self.cache, cache.as_deref())?;
         self.sources_with(cache, index)
     }
 

@@ -1,5 +1,5 @@
-//! Reads the facts about all workers on which a removal depends, and decides from them, without I/O,
-//! which workers are removed.
+//! Reads the facts about all workers on which a removal depends, and decides from them, without
+//! I/O, which workers are removed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};

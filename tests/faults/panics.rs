@@ -108,7 +108,7 @@ fn panic_is_one_error_and_one_log_line_at_other_paths() {
 fn check_panics(paths: impl Iterator<Item = &'static str>) {
     let mut served = Served::new();
     served.expect_warning(
-        "ERROR swarmletfs_fuse::pool: panicked at tests/support/fault_injection.rs:",
+        "ERROR swarmletfs_fuse::service: panicked at tests/support/fault_injection.rs:",
     );
     let mut panics = 0;
     for path in paths {

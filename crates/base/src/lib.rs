@@ -23,11 +23,11 @@
 //! `model`: Plain values: Worker, Record, ToolCall, FileEdit, Outcome, Status. No I/O. `attempt`
 //! decides which later call resolves a failed one.
 //!
-//! `store`: Bytes beneath a root: stat, list, open, enter. `store.rs` defines the
-//! `Store` trait; `disk` and `memory` implement it, and `disk` reads access control lists and opens
-//! directories without updating access times. `openat2` is the only module that opens a path, name
-//! by name where that call is missing. `SingleLinkStore` wraps a store for a single owner and hides
-//! files with several hard links. `inotify` reports changes.
+//! `store`: Bytes beneath a root: stat, list, open, enter. `store.rs` defines the `Store` trait;
+//! `disk` and `memory` implement it, and `disk` reads access control lists, opens directories
+//! without updating access times, and reports changes. `openat2` is the only module that opens a
+//! path, name by name where that call is missing. `SingleLinkStore` wraps a store for a single
+//! owner and hides files with several hard links.
 //!
 //! `text`: Text primitives without knowledge of workers: `Budget` (bytes or tokens), shares of a
 //! budget, `clean` (control and invisible characters, escaped markers), unified diffs, times and

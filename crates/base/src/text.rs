@@ -2,26 +2,24 @@
 //! format of times and counts. They do not depend on workers.
 
 pub mod budget;
-pub mod budgeted;
 pub mod clean;
-pub mod clip;
-pub mod git_blob;
 pub mod json;
-pub mod shares;
-pub mod times;
 pub mod unified;
 
+use std::borrow::Cow;
 use std::fmt::Display;
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{RoundMode, SignedDuration, SpanRound, Timestamp, Unit};
+use regex::Regex;
+
+pub use clean::{cleaned, one_line};
 
 use crate::model::TraceTime;
 use crate::store::Time;
-
-pub use clean::{cleaned, one_line};
 
 /// Formats a file's time as UTC in RFC 3339, to the second. Returns `-` if it is out of range.
 pub fn utc(time: Time) -> String {
@@ -134,6 +132,42 @@ pub fn left_out_as_ignored(paths: u64) -> Option<String> {
     Some(format!("{paths} left out: ignored by .gitignore, or git's own"))
 }
 
+/// Matches a time and the character before it.
+///
+/// The pattern is deliberately narrow: a number counts as a time only by its shape or unit, so
+/// ports, line numbers, exit codes and counts stay.
+const TIMES: &str = r"(?x-u)
+    (?P<before> ^ | (?u:[^\w.:/+-]) )
+    (?:
+        # 2026-01-20, 2026/01/20 10:00:00, 2026-01-20T10:00:00.123+01:00
+        \d{4} (?: -\d{2}-\d{2} | /\d{2}/\d{2} )
+            (?: [T\ ] \d{2}:\d{2} (?: :\d{2} (?: [.,]\d{1,9} )? )? (?: Z | \ ?[+-]\d{2}:?\d{2} )? )? \b
+        # Tue, 20 Jan 2026 10:00:00 GMT and 20/Jan/2026:10:00:00 +0000
+      | (?: (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),\ )? \d{1,2} [\ /]
+            (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [\ /] \d{4} [\ :] \d{2}:\d{2}:\d{2}
+            (?: \ (?: [+-]\d{4} | GMT | UTC ) )? \b
+        # Tue Jan 20 10:00:00 2026 and Jan 20 10:00:00
+      | (?: (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\ )?
+            (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \ {1,2} \d{1,2} \ \d{2}:\d{2}:\d{2}
+            (?: \ (?: UTC\ | GMT\ )? \d{4} )? \b
+        # 10:00:00,123
+      | \d{1,2}:\d{2}:\d{2} (?: [.,]\d{1,9} )? Z? \b
+        # 120ms, 1m3.5s, 300 s, 10 minutes
+      | (?: \d{1,9} (?:\.\d{1,9})? (?: h | m | s | ms | us | µs | ns ) ){1,4} \b
+      | \d{1,9} (?:\.\d{1,9})? \ (?: ms | s | secs? | seconds? | mins? | minutes? | hours? ) \b
+    )";
+
+static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TIMES).ok());
+
+/// Removes dates, times of day and durations from a line. They differ between two runs of one
+/// failure.
+pub fn without_times(line: &str) -> Cow<'_, str> {
+    match PATTERN.as_ref() {
+        Some(pattern) => pattern.replace_all(line, "${before}<time>"),
+        None => Cow::Borrowed(line),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,5 +241,64 @@ mod tests {
     fn long_blocks_are_cut_by_characters_with_a_note() {
         assert_eq!(block("ä\nb", 10, "  "), "  ä\n  b\n");
         assert_eq!(block("äbc", 2, "> "), "> äb\n> [cut: 4 B in all]\n");
+    }
+
+    #[test]
+    fn times_are_removed() {
+        for time in [
+            "2026-01-20",
+            "2026-01-20 10:00:00",
+            "2026-01-20T10:00:00Z",
+            "2026-01-20T10:00:00.123456+01:00",
+            "2026-01-20 10:00:00,123",
+            "2026/01/20 10:00",
+            "Tue, 20 Jan 2026 10:00:00 GMT",
+            "20/Jan/2026:10:00:00 +0000",
+            "Tue Jan 20 10:00:00 2026",
+            "Jan  2 10:00:00",
+            "10:00:00",
+            "10:00:00.5",
+            "120ms",
+            "0.45s",
+            "1m3s",
+            "1h2m3.5s",
+            "300 s",
+            "10 minutes",
+            "2 hours",
+        ] {
+            assert_eq!(without_times(time), "<time>", "{time}");
+            assert_eq!(
+                without_times(&format!("it broke ({time}) at last")),
+                "it broke (<time>) at last",
+                "{time}"
+            );
+            assert_eq!(
+                without_times(&format!("[{time}] x, {time}: y")),
+                "[<time>] x, <time>: y",
+                "{time}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_numbers_stay() {
+        for line in [
+            "host 17 does not answer",
+            "exit=1: port 8080",
+            "src/a.rs:10:30: error 2",
+            "a.rs:10:20:30",
+            "42 failed, 3 passed",
+            "FINAL ANSWER: 12,45,67",
+            "version 1.2.3-4",
+            "pid 300",
+            "192.168.10.12",
+            "0x1f5s",
+            "backup-2026-01-20.tar",
+            "5 metres",
+            "tests/test_5s.py",
+            "error 0.1777",
+        ] {
+            assert_eq!(without_times(line), line);
+        }
     }
 }

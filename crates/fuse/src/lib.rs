@@ -9,12 +9,12 @@
 //! # Modules
 //!
 //! Translates kernel requests into calls of `tree`. `service` holds the trees of a mount and the
-//! threads that answer about them; it is replaced as a whole when stores are attached or detached,
-//! so every request sees the old stores or the new ones. `owner_dirs` has the directories around
-//! the trees of a mount for several owners. They hold nothing of the stores, so the kernel's caches
-//! have nothing to give away. `session` mounts and drops privileges. `pool` answers slow requests
-//! and searches, and contains panics. `passthrough` lets the kernel read large files directly, and
-//! `service` invalidates the kernel's caches.
+//! threads that answer about them, and contains their panics; it is replaced as a whole when stores
+//! are attached or detached, so every request sees the old stores or the new ones. `owner_dirs` has
+//! the directories around the trees of a mount for several owners. They hold nothing of the stores,
+//! so the kernel's caches have nothing to give away. `session` mounts and drops privileges.
+//! `passthrough` lets the kernel read large files directly, and `service` invalidates the kernel's
+//! caches.
 //!
 //! # Kernel caches
 //!
@@ -75,15 +75,13 @@
 
 mod owner_dirs;
 mod passthrough;
-mod pool;
 mod readers;
 mod service;
 mod session;
 
 pub use owner_dirs::{OwnerDir, OwnerDirs};
 pub use passthrough::{PROBE_FILE, mount_passthrough_probe};
-pub use pool::{catch_panic, log_panics};
-pub use service::Trees;
+pub use service::{Trees, catch_panic, log_panics};
 pub use session::{MountAccess, MountExtras, MountListing, Session, mount, mount_with};
 
 use std::ffi::OsStr;

@@ -33,14 +33,12 @@
 //! # }
 //! ```
 
-mod audit_log;
 mod call;
 mod dir;
 mod error;
 mod folder;
 mod leftovers;
 mod lines;
-mod metadata;
 mod names;
 mod new_worker;
 mod registry;
@@ -48,13 +46,13 @@ mod removal;
 mod store;
 mod worker;
 
-pub use audit_log::append_line;
 pub use call::{Call, CallEnd, CallReceipt, ExecutionLog, LogState};
 pub use dir::{
     Dir, Durability, EntryIdentity, EntryMeta, File, Lock, NewOwner, SetIdReport, ViewEntry,
     from_io, set_file_attributes, set_mode,
 };
 pub use error::{During, Error, Result};
+pub use folder::append_line;
 pub use leftovers::{Leftover, Leftovers};
 pub use lines::{HashingReader, hash_bytes, to_line};
 pub use new_worker::NewWorker;

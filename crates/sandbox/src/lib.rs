@@ -13,9 +13,7 @@
 //! All stages are in the caller's session and process group, so the keys of the terminal reach the
 //! command, which can be stopped and continued as a job of the shell.
 
-mod call_filter;
 mod files;
-mod limits;
 mod machine;
 mod mount_table;
 mod mounts;
@@ -23,17 +21,15 @@ mod overlay;
 mod probe;
 mod processes;
 mod rights;
-mod spec;
 mod stage;
 
 pub use files::close_descriptors_except;
-pub use limits::{LimitMethod, probe_limits};
 pub use mount_table::unescape;
 pub use overlay::preflight;
 pub use probe::{Protections, TrialView, probe};
+pub use processes::{LimitMethod, probe_limits};
 pub use rights::LandlockLevel;
-pub use spec::{OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand, writable_refusal};
-pub use stage::Stage;
+pub use stage::{OverlayDirs, SandboxSpec, Stage, WorkspaceView, WrappedCommand, writable_refusal};
 
 use std::process::ExitCode;
 

@@ -28,8 +28,7 @@ use super::files;
 use super::machine::{self, MachinePart, Shown, clone_tree};
 use super::mount_table::{self, AttachedMounts, TABLE_MAX, aliases, remount_read_only, restrict};
 use super::overlay::open_overlay;
-use super::spec::{SandboxSpec, WorkspaceView};
-use super::stage::{FailedStep, PROGRAM, StageFailure};
+use super::stage::{FailedStep, PROGRAM, SandboxSpec, StageFailure, WorkspaceView};
 
 /// Place where the new root is made: a directory in which nobody has a workspace.
 const NEW_ROOT: &str = "/sys";

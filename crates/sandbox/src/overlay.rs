@@ -17,8 +17,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::files;
 use super::mount_table::AttachedMounts;
-use super::spec::OverlayDirs;
-use super::stage::{FailedStep, StageFailure};
+use super::stage::{FailedStep, OverlayDirs, StageFailure};
 
 /// Name of the mounted device in the table of mounts.
 const SOURCE: &str = "swarmletfs";
@@ -165,16 +164,16 @@ const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preflight {
     /// A file system that is mounted inside the workspace: an overlay is refused.
-    pub mount_beneath: Option<PathBuf>,
+    mount_beneath: Option<PathBuf>,
     /// An entry of another user or group, which an ordinary user could read but not change in an
     /// overlay. `None` for root.
-    pub foreign_owner: Option<PathBuf>,
+    foreign_owner: Option<PathBuf>,
     /// True if the workspace is in the upper layer of another overlay: the result is undefined.
-    pub is_upper_layer: bool,
+    is_upper_layer: bool,
     /// True if the store is on an overlay, which cannot hold the layers of another.
-    pub store_on_overlay: bool,
+    store_on_overlay: bool,
     /// True if the store is in the workspace. It is hidden there, too.
-    pub store_in_workspace: bool,
+    store_in_workspace: bool,
     /// True if the workspace is in the store, which is hidden: a run is refused.
     pub workspace_in_store: bool,
     /// The common .git directory of a linked worktree, if that is outside of the workspace.

@@ -11,10 +11,11 @@ use rustix::fs::{AtFlags, CWD, Mode, chmod, mkdir, rename, unlinkat};
 use tempfile::TempDir;
 
 use super::files;
-use super::limits::{LimitMethod, probe_limits};
+use super::processes::{LimitMethod, probe_limits};
 use super::rights::{self, LandlockLevel};
-use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
-use super::stage::{FailedStep, PROGRAM, Stage, StageFailure};
+use super::stage::{
+    FailedStep, OverlayDirs, PROGRAM, SandboxSpec, Stage, StageFailure, WorkspaceView,
+};
 
 const FOLDER: &str = "folder";
 

@@ -1,36 +1,38 @@
-//! The processes of a run.
+//! The processes of a run, and the limits of their number and memory.
 //!
 //! The outer stage enters the namespaces, builds the tree of mounts, and ends as the command ends.
 //! The stage `init` is process 1 of the process namespace: if it ends, the kernel ends all others.
 //! The stage `inner` gives up every capability, closes the last walls, and becomes the command.
+//!
+//! A control group limits all processes together. It can be made only where the system has
+//! delegated a part of its tree to the user. Otherwise each process is limited by itself. The
+//! number of processes is then limited as the kernel counts them for the user in the namespace of
+//! the sandbox.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal, raise};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, stat, unlinkat};
 use rustix::mount::{MountFlags, mount};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal as KillSignal, WaitOptions, WaitStatus, chdir, geteuid, getppid,
-    set_parent_process_death_signal, setrlimit, wait, waitpid,
+    Pid, Resource, Rlimit, Signal as KillSignal, WaitOptions, WaitStatus, chdir, geteuid, getpid,
+    getppid, getrlimit, set_parent_process_death_signal, setrlimit, wait, waitpid,
 };
 
-use super::NOT_RUN;
-use super::call_filter;
-use super::files;
-use super::limits::{self, ControlGroup};
-use super::machine;
 use super::mounts::{self, OWN_PROGRAM, OutsideMounts};
-use super::rights;
 use super::stage::{
-    FailedStep, PROGRAM, Stage, StageEvent, StageFailure, StageRequest, StageSignals,
+    FailedStep, PROGRAM, SandboxSpec, Stage, StageEvent, StageFailure, StageRequest, StageSignals,
 };
+use super::{NOT_RUN, files, machine, rights};
 
 pub(super) fn serve_outer(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let (queue, mask) = StageSignals::new()?;
@@ -209,10 +211,10 @@ pub(super) fn serve_inner(descriptor: i32) -> Result<ExitCode, StageFailure> {
     chdir(&request.spec.directory).step("enter the workspace")?;
     files::close_descriptors_except(&[]).step("close descriptors")?;
     rights::give_up_capabilities()?;
-    call_filter::install()?;
+    rights::install()?;
     if !request.has_group {
         // In the namespace of this process, so that only its processes count.
-        limits::limit_process(&request.spec)?;
+        limit_process(&request.spec)?;
     }
     rights::restrict_by_landlock(&request.spec)?;
     request.signal_mask().thread_set_mask().step("restore the signal mask")?;
@@ -227,4 +229,125 @@ pub(super) fn serve_inner(descriptor: i32) -> Result<ExitCode, StageFailure> {
         _ => NOT_EXECUTABLE,
     };
     Err(StageFailure::of_command(format!("cannot run {program}: {error}"), code))
+}
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+const MAGIC: rustix::fs::FsWord = 0x6367_7270;
+
+/// Processes of the sandbox itself in the group: `outer` and `init`.
+const OWN_PROCESSES: u64 = 2;
+
+/// Maximum size of the file that names the group of a process, in bytes.
+const GROUP_MAX: u64 = 64 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitMethod {
+    /// By a control group, for all processes together.
+    ControlGroup,
+    /// By limits of each process. They do not limit the number of root's processes.
+    Process,
+}
+
+/// A control group of the sandbox. When dropped, it is removed, after this process has left it.
+pub(super) struct ControlGroup {
+    parent: OwnedFd,
+    name: String,
+    /// The file that moves this process back to its previous group.
+    before: Option<OwnedFd>,
+}
+
+/// Returns the method by which limits work here. To find out, this makes a control group, which is
+/// removed at once.
+pub fn probe_limits() -> LimitMethod {
+    match ControlGroup::make() {
+        Some(_) => LimitMethod::ControlGroup,
+        None => LimitMethod::Process,
+    }
+}
+
+impl ControlGroup {
+    /// Makes a group with the limits of `spec` and enters it. Returns `None` without limits, or if
+    /// no group can be made.
+    pub(super) fn enter(spec: &SandboxSpec) -> Result<Option<ControlGroup>, StageFailure> {
+        if spec.max_memory.is_none() && spec.max_processes.is_none() {
+            return Ok(None);
+        }
+        let Some((mut group, before)) = ControlGroup::make() else {
+            if geteuid().is_root() && spec.max_processes.is_some() {
+                return Err(StageFailure::new(
+                    "cannot limit the number of processes: root has no limit without a control \
+                     group; try `--as USER`",
+                ));
+            }
+            return Ok(None);
+        };
+        let before = files::open_for_writing(&before.join("cgroup.procs"));
+        group.before = Some(before.step("open a control group")?);
+        let processes = spec.max_processes.map(|max| max.saturating_add(OWN_PROCESSES));
+        for (file, limit) in [("memory.max", spec.max_memory), ("pids.max", processes)] {
+            if let Some(limit) = limit {
+                group.write(file, &limit.to_string()).step("set the limits")?;
+            }
+        }
+        if spec.max_memory.is_some() {
+            // Kernels without swap have no such file.
+            let _ = group.write("memory.swap.max", "0");
+        }
+        group.write("cgroup.procs", &getpid().as_raw_pid().to_string()).step("set the limits")?;
+        Ok(Some(group))
+    }
+
+    /// Makes a group. Returns it, and the path of the present group.
+    fn make() -> Option<(ControlGroup, PathBuf)> {
+        let own = own_group()?;
+        // A group with processes cannot pass controllers on to groups beneath it, but the one
+        // above it may.
+        [own.as_path(), own.parent()?].into_iter().filter(|path| path.starts_with(ROOT)).find_map(
+            |parent| {
+                let name = format!("swarmletfs-{}", getpid().as_raw_pid());
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let folder = openat(CWD, parent, flags, Mode::empty()).ok()?;
+                rustix::fs::fstatfs(&folder).ok().filter(|stat| stat.f_type == MAGIC)?;
+                mkdirat(&folder, &name, Mode::from_raw_mode(0o755)).ok()?;
+                let group = ControlGroup { parent: folder, name, before: None };
+                let has = |file: &str| stat(parent.join(&group.name).join(file)).is_ok();
+                (has("memory.max") && has("pids.max")).then(|| (group, own.clone()))
+            },
+        )
+    }
+
+    fn write(&self, file: &str, text: &str) -> std::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let path = Path::new(&self.name).join(file);
+        files::write_all(openat(&self.parent, path, flags, Mode::empty())?, text.as_bytes())
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = files::write_all(before, getpid().as_raw_pid().to_string().as_bytes());
+        }
+        // A group that cannot be removed is empty and does no harm.
+        let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Limits this process and its children, where no control group does.
+fn limit_process(spec: &SandboxSpec) -> Result<(), StageFailure> {
+    let limits = [(Resource::As, spec.max_memory), (Resource::Nproc, spec.max_processes)];
+    for (resource, limit) in limits {
+        let Some(limit) = limit else { continue };
+        let maximum = getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit));
+        setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })
+            .step("set the limits")?;
+    }
+    Ok(())
+}
+
+fn own_group() -> Option<PathBuf> {
+    let text = files::read(Path::new("/proc/self/cgroup"), GROUP_MAX).ok()?;
+    let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::/"))?;
+    Some(Path::new(ROOT).join(OsString::from_vec(path.to_vec())))
 }

@@ -11,7 +11,6 @@ mod literal;
 mod metadata;
 mod metrics;
 mod outcome;
-mod outputs;
 mod printed;
 mod python;
 mod record;

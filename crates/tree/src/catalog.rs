@@ -12,9 +12,6 @@
 
 mod entry;
 mod fingerprint;
-mod fingerprint_cache;
-mod packed;
-mod persist;
 mod scan;
 mod source;
 mod watcher;

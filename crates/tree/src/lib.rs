@@ -22,13 +22,13 @@
 //! worker. Scans use all processors.
 //!
 //! `view`: The catalog as one reader may see it. `matches` in `view/visible.rs` is the only place
-//! that decides who sees which worker. `short_ids` computes the shortest unique beginnings of the
+//! that decides who sees which worker. `ShortIds` has the shortest unique beginnings of the
 //! workers' names.
 //!
 //! `search`: Finds text in files. `regex` chooses the files, bounds how much of each is read, and
-//! finds matching lines with ripgrep's crates; its `copies` recognizes lines of transcripts and
+//! finds matching lines with ripgrep's crates; it recognizes lines of transcripts and
 //! other records that only repeat counted lines. `ranked` cuts text into passages, stores their
-//! words in index segments, ranks passages for a query, and chooses which ones to show. `glob`
+//! words in index segments, ranks passages for a query, and chooses which ones to show. `Glob`
 //! serves both.
 //!
 //! `analysis`: Derives facts about workers from their records, for the files that show them.
@@ -75,8 +75,8 @@
 //!
 //! `tree`: The names of `docs/LAYOUT.md`: nodes, attributes, inodes, handles and versions.
 //! `FacetPath` parses the directories of `by/`. `path` resolves paths the way the kernel does, for
-//! callers without a kernel. `RequestClass` says which requests may be slow. `query` holds the
-//! queries of MCP and the command line. `warm_up` renders the reports of a made-up worker when a
+//! callers without a kernel, and holds their queries. `RequestClass` says which requests may be
+//! slow. `warm_up` renders the reports of a made-up worker when a
 //! mount starts, so that no reader waits until patterns are compiled. There are no FUSE types here,
 //! so tests can walk the tree without a mount.
 //!

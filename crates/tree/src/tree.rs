@@ -22,21 +22,14 @@
 //! call into a lower layer. Only `pinned_opens` is ever locked while another lock, `inodes`, is
 //! held: to pin a file under an inode number or to unpin it together with the inode.
 
-mod attr;
 mod dir_cache;
-mod facet_path;
 mod handle;
 mod inode;
-mod listing_times;
 mod namespace;
 mod node;
 mod path;
-mod pinned_opens;
-mod query;
 mod read_ahead;
-mod request_class;
 mod versions;
-mod warm_up;
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -46,13 +39,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use attr::{Attr, NodeKind};
 pub use handle::{DirListing, DirPosition, ListedEntry};
-pub use inode::InoRange;
-pub use inode::ROOT;
+pub use inode::{InoRange, ROOT};
+pub use node::{Attr, NodeKind, RequestClass};
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
-pub use request_class::RequestClass;
-pub use warm_up::warm_up;
+pub use read_ahead::warm_up;
 
 pub use crate::analysis::settings::Settings;
 pub use crate::view::WorkerLocation;
@@ -60,14 +51,11 @@ pub use crate::view::WorkerLocation;
 use crate::render::Renderer;
 use crate::route::ContentKind;
 use crate::view::View;
-use attr::ContentId;
-use dir_cache::DirCache;
-use handle::{Handle, Handles};
+use dir_cache::{CurrentKey, DirCache, ListingHash};
+use handle::{Handle, Handles, PinnedOpens};
 use inode::Inodes;
-use listing_times::{CurrentKey, ListingHash};
 use namespace::{AttrReply, Namespace};
-use node::{FacetPath, Node};
-use pinned_opens::PinnedOpens;
+use node::{ContentId, FacetPath, Node};
 use read_ahead::ReadAhead;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};

@@ -18,14 +18,13 @@
 mod applied;
 mod check;
 mod moves;
-mod recovery;
 mod review;
 mod selection;
 mod session;
 mod stage;
 mod unasked;
 
-pub use recovery::recover_workspace;
+pub use moves::recover_workspace;
 pub use review::{describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes};
 pub use selection::{ChangeSelection, UnappliedChange};
 pub use session::{Approval, Checked};

@@ -14,8 +14,8 @@
 //! once more when the workspace is locked. `check` compares each change with the workspace and
 //! makes steps of them; it runs `git merge-file`. `stage` writes new entries under temporary names,
 //! lists the moves and states them in a journal, `moves` makes them and recovers from a command
-//! that was interrupted, and `applied` keeps the replaced contents. `recovery` knows the other
-//! workers on the workspace.
+//! that was interrupted, and `applied` keeps the replaced contents. `moves` knows the other
+//! workers on the workspace, too.
 //!
 //! An entry is moved or exchanged, never rewritten: an entry that is rolled back is the same inode
 //! as before, and a roll-back needs no space. The journal has three phases. While new entries are

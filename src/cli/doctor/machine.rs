@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Finding;
 use crate::cache::DiskCache;
 use crate::cli::terminal::{display_path, escape_controls};
-use crate::cli::{probe, view_args};
+use crate::cli::{mount_options, probe};
 use crate::sandbox::{self, LandlockLevel, LimitMethod, Protections, TrialView};
 
 #[derive(Debug, Serialize)]
@@ -83,22 +83,22 @@ pub(super) fn inspect_limits() -> (Limits, Vec<Finding>) {
 }
 
 fn cache() -> Finding {
-    let Some(place) = view_args::default_dir() else {
+    let Some(place) = mount_options::default_cache_dir() else {
         let message = "there is no cache folder: each start parses everything again";
         return Finding::note("limits", "cache", message)
             .with_remedy("set $HOME or $XDG_CACHE_HOME");
     };
-    let (path, most) = (display_path(&place), view_args::CACHE_LIMIT >> 20);
+    let (path, most) = (display_path(&place), mount_options::CACHE_LIMIT >> 20);
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     match DiskCache::size(&place) {
         Ok(bytes) => {
-            let index = DiskCache::size(&place.join(view_args::INDEX)).unwrap_or(0);
+            let index = DiskCache::size(&place.join(mount_options::INDEX)).unwrap_or(0);
             let message = format!(
                 "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at \
                  most {} MiB",
                 mebibytes(bytes),
                 mebibytes(index),
-                view_args::INDEX_LIMIT >> 20
+                mount_options::INDEX_LIMIT >> 20
             );
             Finding::ok("limits", "cache", message)
         }

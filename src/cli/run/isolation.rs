@@ -14,12 +14,11 @@ use rustix::fs::{Access, access};
 
 use super::environment::{EnvironmentRules, Needs, Variables};
 use super::report::Reporter;
-use super::{AccessArgs, EngineArg, RunArgs, user};
-use super::{StartPlace, resolve_socket};
+use super::{AccessArgs, EngineArg, RunArgs, StartPlace, resolve_socket, user};
 use crate::cli::exit::UsageError;
+use crate::cli::mount_options;
 use crate::cli::run_command::find_program;
 use crate::cli::terminal::{display_path, escape_controls};
-use crate::cli::view_args;
 use crate::cli::write_args::{STORE_VARIABLE, WORKER_VARIABLE};
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::error::Error;
@@ -258,7 +257,7 @@ impl Isolation {
                 .git_common
                 .map(|path| (path, layers(draft.git_overlay_dirs(), arguments.durable))),
             store: root.to_path_buf(),
-            hidden: view_args::default_dir().into_iter().collect(),
+            hidden: mount_options::default_cache_dir().into_iter().collect(),
             worker_folder: worker.folder().path().to_path_buf(),
             write: self.needs.writable,
             sockets: self.sockets,

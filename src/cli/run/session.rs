@@ -19,10 +19,9 @@ use rustix::fs::{FileType, fstat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Map, Value};
 
-use super::RunArgs;
-use super::StartPlace;
 use super::isolation::{self, Isolation};
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
+use super::{RunArgs, StartPlace};
 use crate::approval::recover_workspace;
 use crate::cli::exit;
 use crate::cli::record::command_line;

@@ -3,9 +3,10 @@
 //! We are a subreaper: a process whose parent ends becomes our child, also if it left its session
 //! or became a daemon. So all of them are found by the parents that /proc states.
 //!
-//! A keeper is a process that keeps one command of a worker's tools, and everything that the command
-//! starts. It is a subreaper, too. Its stdin is a socket to the server of the tools: it writes how the command ended,
-//! and reads [`END`] and [`KILL`]. It ends with the last process beneath it.
+//! A keeper is a process that keeps one command of a worker's tools, and everything that the
+//! command starts. It is a subreaper, too. Its stdin is a socket to the server of the tools: it
+//! writes how the command ended, and reads [`END`] and [`KILL`]. It ends with the last process
+//! beneath it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;

@@ -14,10 +14,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal as RawSignal, WaitOptions, WaitStatus, kill_process};
 
 use super::descendants::{Descendants, names};
-use super::pty::{Pty, TerminalInput, is_input_ready};
-use super::recording::Recording;
 use super::spawn::{ChildStreams, ReceivedSignal, SignalQueue, spawn};
-use super::streams::{OutputSource, OutputTarget, ReadProgress, StandardStream};
+use super::streams::{
+    OutputSource, OutputTarget, Pty, ReadProgress, Recording, StandardStream, TerminalInput,
+    is_input_ready,
+};
 use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, StreamMode, TIMED_OUT};
 use crate::cli::terminal::escape_controls;
 use swarmletfs_base::split::Split;

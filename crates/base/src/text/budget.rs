@@ -1,12 +1,13 @@
-//! Size limits of generated files, in bytes or in tokens.
+//! Size limits of generated files, in bytes or in tokens, their shares, and the items that fit.
 //!
 //! Tokens are counted with a real tokenizer, since the bytes per token of prose and of logs differ
 //! by half.
+//!
+//! A budget is shared by weight; bytes that one demand does not need go to the others.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Once;
-use std::thread;
+use std::{fmt, thread};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Budget {
@@ -189,10 +190,63 @@ pub(super) fn count(text: &str) -> usize {
     tiktoken::get_encoding(VOCABULARY).map_or(text.len(), |vocabulary| vocabulary.count(text))
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// Bytes that satisfy the demand.
+    pub need: usize,
+    /// Relative weight; 0 counts as 1.
+    pub weight: usize,
+}
+
+/// Allocates `total` bytes to `demands`.
+///
+/// No share exceeds its need, and the sum is at most `total`. Unsatisfied demands receive shares in
+/// proportion to their weights.
+pub fn allocate(demands: &[Demand], total: usize) -> Vec<usize> {
+    let mut shares = vec![0; demands.len()];
+    // By need per weight: each demand takes its need while its part of the remaining bytes covers
+    // it.
+    let mut order: Vec<(&Demand, &mut usize)> = demands.iter().zip(&mut shares).collect();
+    order.sort_by_key(|(demand, _)| {
+        (demand.need as u128 * 1_000_000) / demand.weight.max(1) as u128
+    });
+    let mut left = total;
+    let mut weights: usize = demands.iter().map(|demand| demand.weight.max(1)).sum();
+    for (demand, share) in order {
+        let weight = demand.weight.max(1);
+        let part = (left as u128 * weight as u128 / weights.max(1) as u128) as usize;
+        *share = demand.need.min(part);
+        left -= *share;
+        weights -= weight;
+    }
+    shares
+}
+
+/// Returns the number of leading items of `sizes` that fit in `room`.
+pub fn count_fitting(sizes: impl ExactSizeIterator<Item = usize>, room: usize) -> usize {
+    count_fitting_with_rest(sizes, room, |_| 0)
+}
+
+/// Returns the number of leading items of `sizes` that fit in `room` together with the line that
+/// counts the others. `rest` returns the size of that line from their number.
+pub fn count_fitting_with_rest(
+    sizes: impl ExactSizeIterator<Item = usize>,
+    room: usize,
+    rest: impl Fn(usize) -> usize,
+) -> usize {
+    let (mut used, mut left) = (0, sizes.len());
+    let fitting = sizes.take_while(|size| {
+        (used, left) = (used + size, left - 1);
+        used + rest(left) <= room
+    });
+    fitting.count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::split::Split;
+    use proptest::prelude::*;
 
     #[test]
     fn sizes_are_digits_with_a_unit() {
@@ -274,6 +328,37 @@ mod tests {
             ["a", "aB", "\n", " ", " \t", "\r\n ", "=-", "'s", "1234567890", "漢字", "\u{301}"]
         {
             check(&part.repeat(200_000));
+        }
+    }
+
+    fn demand(need: usize, weight: usize) -> Demand {
+        Demand { need, weight }
+    }
+
+    #[test]
+    fn a_large_demand_does_not_starve_small_ones() {
+        assert_eq!(
+            allocate(&[demand(1_000_000, 1), demand(10, 1), demand(20, 1)], 100),
+            [70, 10, 20]
+        );
+        assert_eq!(allocate(&[demand(1_000, 3), demand(1_000, 1)], 400), [300, 100]);
+        assert_eq!(allocate(&[], 100), Vec::<usize>::new());
+    }
+
+    proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
+        #[test]
+        fn shares_are_bounded_and_nothing_is_left_that_somebody_needs(
+            demands in proptest::collection::vec((0_usize..5_000, 1_usize..9), 0..30), total in 0_usize..20_000,
+        ) {
+            let demands: Vec<Demand> = demands.into_iter().map(|(need, weight)| demand(need, weight)).collect();
+            let shares = allocate(&demands, total);
+            let dealt: usize = shares.iter().sum();
+            prop_assert!(dealt <= total);
+            prop_assert!(shares.iter().zip(&demands).all(|(share, demand)| *share <= demand.need));
+            let unmet = shares.iter().zip(&demands).any(|(share, demand)| *share < demand.need);
+            prop_assert!(!unmet || total - dealt < demands.len(), "{} left", total - dealt);
         }
     }
 }

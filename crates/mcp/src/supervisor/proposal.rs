@@ -6,7 +6,7 @@ use super::{ApplyInput, Supervisor, find_worker, with_warnings};
 use crate::tools::{ToolError, ToolResult};
 use swarmletfs_base::name::{Name, RelPath, printable, printable_path};
 use swarmletfs_base::split::Split;
-use swarmletfs_base::text::shares::{Demand, allocate};
+use swarmletfs_base::text::budget::{Demand, allocate};
 use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_base::text::{count, left_out_as_ignored};
 use swarmletfs_tree::tree::Tree;

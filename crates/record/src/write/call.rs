@@ -17,7 +17,6 @@ use super::dir::{Dir, File, from_io, is_locked, lock_file};
 use super::error::{During, Error, Result};
 use super::folder::WorkerFolder;
 use super::lines::{self, to_line};
-use super::metadata;
 use crate::audit::AuditPath;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::{Name, RelPath};
@@ -216,7 +215,7 @@ impl Call {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         fields.insert("duration_ms".into(), ms.into());
         fields.extend(end.truncated.then(|| ("truncated".to_owned(), true.into())));
-        fields.insert("end_ts".into(), metadata::time(Timestamp::now()).into());
+        fields.insert("end_ts".into(), lines::time(Timestamp::now()).into());
         if let Some(mut error) = end.error {
             error.truncate(error.floor_char_boundary(ERROR_MAX));
             fields.insert("error".into(), error.into());
@@ -232,7 +231,7 @@ impl Call {
         fields.insert("seq".into(), self.seq.into());
         fields.insert("tool".into(), self.tool.as_str().into());
         fields.extend(self.input.clone().map(|input| ("input".to_owned(), input)));
-        fields.insert("start_ts".into(), metadata::time(self.began).into());
+        fields.insert("start_ts".into(), lines::time(self.began).into());
         fields.extend(more);
         to_line(&fields).during("write", self.worker.folder().path(), METRICS.as_bytes())
     }
@@ -388,7 +387,7 @@ pub(super) fn line_of_lost_recorder(call: &OpenCall) -> Result<Vec<u8>, PathErro
     fields.insert("event".into(), CALL_EVENT.into());
     fields.insert("seq".into(), call.seq.into());
     fields.insert("tool".into(), call.tool.as_str().into());
-    fields.insert("end_ts".into(), metadata::time(Timestamp::now()).into());
+    fields.insert("end_ts".into(), lines::time(Timestamp::now()).into());
     fields.insert("error".into(), "its recorder ended before it did".into());
     to_line(&fields)
 }

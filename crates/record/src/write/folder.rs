@@ -1,24 +1,25 @@
 //! An opened store, shared by its workers and calls, the directory of a worker in it, opened for
-//! changes, and the index.json of the store.
+//! changes, the index.json of the store, and its log of changes.
 //!
-//! Readers need no index: it is updated where another program made one.
+//! Readers need no index: it is updated where another program made one. The size of the log stays
+//! within a limit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::audit_log;
-use super::dir::{Dir, Durability, File, Lock};
+use super::dir::{Dir, Durability, File, Lock, Metadata, from_io, lock_file};
 use super::error::{During, Error, Result, bad_content};
-use super::lines::{append_lines, to_document};
-use super::metadata::{self, MetadataMap};
+use super::lines::{self, MetadataMap, append_lines, to_document, to_line};
 use super::registry;
-use crate::audit::{AuditEntry, AuditPath};
+use crate::audit::{self, AuditEntry, AuditPath, LogGroup, LogName};
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::store::{Kind, is_temporary};
@@ -87,7 +88,7 @@ impl StoreFolder {
         paths: Vec<AuditPath>,
         result: &Result<T>,
     ) {
-        let mut entry = audit_log::entry(action, self.options.role.clone());
+        let mut entry = audit_entry(action, self.options.role.clone());
         entry.worker = worker.map(str::to_owned);
         entry.paths = paths;
         if let Err(error) = result {
@@ -99,7 +100,7 @@ impl StoreFolder {
     /// Appends an entry to the log of changes. An error becomes a warning, except in a sandbox,
     /// where nobody can write the log.
     pub(super) fn append_log(&self, entry: &AuditEntry) {
-        match audit_log::append(&self.root, entry, self.options.audit_max) {
+        match append(&self.root, entry, self.options.audit_max) {
             Err(error) if error.errno() != Some(Errno::ROFS) => self.warn(error.to_string()),
             _ => {}
         }
@@ -172,8 +173,8 @@ impl WorkerFolder {
     /// [`Error::Finished`] if it has finished.
     pub(super) fn lock_unfinished(&self) -> Result<(Lock, MetadataMap)> {
         let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
-        let fields = metadata::read(&self.folder)?;
-        metadata::must_be_unfinished(&fields, &self.id)?;
+        let fields = lines::read(&self.folder)?;
+        lines::must_be_unfinished(&fields, &self.id)?;
         Ok((lock, fields))
     }
 
@@ -298,7 +299,7 @@ fn entries_of<'a>(index: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value
 fn save(workers: &Dir, name: &Name, index: &mut Value, count: usize) -> Result<()> {
     if let Value::Object(object) = &mut *index {
         object.insert("total_workers".into(), count.into());
-        object.insert("last_updated".into(), metadata::time(Timestamp::now()).into());
+        object.insert("last_updated".into(), lines::time(Timestamp::now()).into());
     }
     let write = || {
         let bytes = to_document(index)?;
@@ -332,4 +333,189 @@ fn entry(path: &RelPath, id: &Name, fields: &MetadataMap) -> Map<String, Value> 
         entry.extend(fields.get(key).map(|value| (key.to_owned(), value.clone())));
     }
     entry
+}
+
+/// Share of the limit that one file may have. The oldest file is removed as a whole, so a limit
+/// needs several.
+const FILES: u64 = 16;
+/// Share of a file's limit that is written between two checks of the limit of the log.
+const CHECKS: u64 = 8;
+/// Limit of one file, in bytes, however large the log may be. Readers read as much.
+const FILE_MAX: u64 = 64 << 20;
+/// Attempts to find a file with room, against other processes that fill or remove it.
+const ATTEMPTS: u32 = 100;
+
+/// Appends `entry` to the log beneath `root`. Old files are removed until all have at most `limit`
+/// bytes.
+///
+/// # Errors
+///
+/// The log cannot be written.
+pub(super) fn append(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<()> {
+    let folder = Path::new(audit::FOLDER);
+    append_to(root, entry, limit).during("write the log of changes", &root.path().join(folder), b"")
+}
+
+fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError> {
+    let folder = root.enter_or_create(&Name::new(audit::FOLDER)?)?;
+    let (line, day) = (to_line(entry)?, audit::day(entry.time));
+    match append_line(&folder, &line, day.clone(), LogGroup::default(), limit) {
+        // A file of another user may be closed to this one, or no file at all. This user then
+        // writes a file of its own.
+        Err(error) if is_closed(&error) => {
+            let group = LogGroup { uid: Some(entry.uid), pid: None };
+            append_line(&folder, &line, day, group, limit).map(drop)
+        }
+        appended => appended.map(drop),
+    }
+}
+
+/// Appends whole lines of `group` to the log in `folder`, whose files have the names of
+/// [`LogName`]. `day` is the day of the first entry. Files are removed until all have at most about
+/// `limit` bytes. Returns the number of entries in them.
+///
+/// # Errors
+///
+/// The log cannot be written.
+pub fn append_line(
+    folder: &Dir,
+    line: &[u8],
+    day: String,
+    group: LogGroup,
+    limit: u64,
+) -> Result<u64, PathError> {
+    let mut log = latest(folder, day, group)?;
+    for _ in 0..ATTEMPTS {
+        let name = log.to_name()?;
+        let mut file = folder.open_append(&name)?;
+        lock_file(&file)?;
+        let meta = file.metadata().map_err(from_io)?;
+        // Another process removed it between the open and the lock.
+        if meta.nlink() == 0 {
+            continue;
+        }
+        let size = meta.len();
+        if size > 0 && size.saturating_add(line.len() as u64) > file_max(limit) {
+            log.part += 1;
+            continue;
+        }
+        let is_complete = |line: &[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
+        append_lines(&mut file, line, is_complete, |_| Ok(()))?;
+        let step = (file_max(limit) / CHECKS).max(1);
+        let size_after = size + line.len() as u64;
+        let is_due = size == 0 || size / step != size_after / step;
+        let room = file_max(limit).max(size_after);
+        return if is_due { remove_oldest(folder, &log, room, limit) } else { Ok(0) };
+    }
+    Err(PathError::Io(Errno::BUSY))
+}
+
+fn file_max(limit: u64) -> u64 {
+    (limit / FILES).min(FILE_MAX)
+}
+
+/// Returns the name of the latest file of a day and a group. Earlier ones are full, or were
+/// removed.
+fn latest(folder: &Dir, day: String, group: LogGroup) -> Result<LogName, PathError> {
+    let names = folder.list()?;
+    let logs = names.iter().filter_map(LogName::parse);
+    let latest = logs.filter(|log| log.day == day && log.group == group).max();
+    Ok(latest.unwrap_or(LogName { day, part: 1, group }))
+}
+
+/// Returns true if a file cannot be opened for writing by this user.
+fn is_closed(error: &PathError) -> bool {
+    let is_denied = matches!(error, PathError::Io(Errno::ACCESS | Errno::PERM));
+    is_denied || error.is_not_a_file()
+}
+
+/// Removes files of the log until the others, and `room` for `current`, are within `limit`. Returns
+/// the number of entries in them.
+fn remove_oldest(folder: &Dir, current: &LogName, room: u64, limit: u64) -> Result<u64, PathError> {
+    let mut files = Vec::new();
+    for name in folder.list()? {
+        if let Some(log) = LogName::parse(&name).filter(|log| log != current)
+            && let Some(meta) = folder.meta(&name)?.filter(Metadata::is_file)
+        {
+            files.push((log, name, meta.len()));
+        }
+    }
+    files.sort();
+    let mut total: u64 = files.iter().map(|(.., size)| size).sum::<u64>() + room;
+    let mut removed = 0;
+    while total > limit {
+        let group = heaviest_group(&files);
+        let Some(at) = files.iter().position(|(log, ..)| group == Some(log.group)) else { break };
+        let (_, name, size) = files.remove(at);
+        // A file that cannot be read is removed uncounted.
+        let contents = folder.read(&name, FILE_MAX).ok().flatten().unwrap_or_default();
+        match folder.remove_tree(&name) {
+            Ok(()) => {
+                total -= size;
+                removed += memchr::memchr_iter(b'\n', &contents).count() as u64;
+            }
+            // A file of another user in a directory with the sticky bit.
+            Err(error) if is_closed(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(removed)
+}
+
+/// Returns the group that loses entries next: the user with the most bytes, and the process with
+/// the most of that user. The processes with files of their own are compared together with all
+/// others of their user first, so that many of them remove no more than one.
+fn heaviest_group(files: &[(LogName, Name, u64)]) -> Option<LogGroup> {
+    let groups = files.iter().map(|(log, _, size)| (log.group, *size));
+    let uid = heaviest(groups.clone().map(|(group, size)| (group.uid, size)))?;
+    let of_user = groups.filter(|(group, _)| group.uid == uid);
+    let has_pid = heaviest(of_user.clone().map(|(group, size)| (group.pid.is_some(), size)))?;
+    heaviest(of_user.filter(|(group, _)| group.pid.is_some() == has_pid))
+}
+
+/// Returns the key with the largest sum of sizes.
+fn heaviest<K: Ord>(sizes: impl Iterator<Item = (K, u64)>) -> Option<K> {
+    let mut sums: BTreeMap<K, u64> = BTreeMap::new();
+    sizes.for_each(|(key, size)| *sums.entry(key).or_default() += size);
+    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(key, _)| key)
+}
+
+pub(super) fn audit_entry(action: &str, role: Option<String>) -> AuditEntry {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
+    AuditEntry {
+        time: Timestamp::now(),
+        uid: rustix::process::geteuid().as_raw(),
+        pid: std::process::id(),
+        program: program.to_string_lossy().into_owned(),
+        role,
+        action: action.to_owned(),
+        worker: None,
+        paths: Vec::new(),
+        result: "ok".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_with_the_most_entries_lose_the_next_ones() {
+        let next = |files: &[(u32, Option<u32>, u64)]| {
+            let file = |(uid, pid, size): &(u32, Option<u32>, u64)| {
+                let group = LogGroup { uid: Some(*uid), pid: *pid };
+                let log = LogName { day: "2026-01-20".to_owned(), part: 1, group };
+                let name = log.to_name().unwrap();
+                (log, name, *size)
+            };
+            let files: Vec<_> = files.iter().map(file).collect();
+            heaviest_group(&files).map(|group| (group.uid.unwrap(), group.pid))
+        };
+        assert_eq!(next(&[]), None);
+        // Users first, then the processes of one.
+        assert_eq!(next(&[(1, None, 5), (2, None, 3), (2, Some(7), 3)]), Some((2, Some(7))));
+        assert_eq!(next(&[(1, None, 5), (1, Some(7), 3), (1, Some(8), 1)]), Some((1, None)));
+        assert_eq!(next(&[(1, None, 5), (1, Some(7), 2), (1, Some(8), 4)]), Some((1, Some(8))));
+    }
 }

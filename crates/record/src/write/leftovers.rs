@@ -10,9 +10,7 @@ use super::call::{self, OpenCall};
 use super::dir::{Dir, Lock};
 use super::error::{During, Result};
 use super::folder::{StoreFolder, WorkerFolder};
-use super::metadata;
-use super::names;
-use super::registry;
+use super::{lines, names, registry};
 use crate::audit::AuditPath;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
@@ -94,8 +92,8 @@ fn find_in_worker(store: &StoreFolder, id: &Name) -> Result<Vec<Leftover>, PathE
         found.extend(find_temporary(&folder, &store.worker_path(id), &name)?);
     }
     // A worker that has finished does not change any more.
-    let is_finished = metadata::read(&folder)
-        .is_ok_and(|fields| metadata::must_be_unfinished(&fields, id).is_err());
+    let is_finished =
+        lines::read(&folder).is_ok_and(|fields| lines::must_be_unfinished(&fields, id).is_err());
     if !is_finished {
         for call in lost_calls(&folder)? {
             let call = RelPath::constant(CALLS).join(&call.file_name()?);

@@ -10,11 +10,9 @@ use serde_json::Value;
 use super::dir::{Dir, Lock};
 use super::error::{During, Error, Result};
 use super::folder::{IfMissing, StoreFolder};
-use super::lines::{HashingReader, entry_of};
-use super::metadata::{self, MetadataMap, TEXT_MAX};
-use super::names;
-use super::registry;
+use super::lines::{self, HashingReader, MetadataMap, TEXT_MAX, entry_of};
 use super::worker::Worker;
+use super::{names, registry};
 use crate::audit::AuditPath;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::Name;
@@ -152,12 +150,12 @@ impl NewWorker {
         if !self.tags.is_empty() {
             fields.insert("tags".into(), self.tags.clone().into());
         }
-        fields.insert("status".into(), metadata::running());
+        fields.insert("status".into(), lines::running());
         if let Some(cwd) = &self.cwd {
             check_text(cwd, "a working directory", TEXT_MAX)?;
             fields.insert("cwd".into(), cwd.as_str().into());
         }
-        let now: Value = metadata::time(now).into();
+        let now: Value = lines::time(now).into();
         fields.insert("created_at".into(), now.clone());
         fields.insert("started_at".into(), now);
         Ok(fields)
@@ -217,7 +215,7 @@ fn create_unlogged(
         }
         None => free_id(store, &new.task, now)?,
     };
-    let metadata = metadata::to_bytes(&new.metadata(&id, now)?)?;
+    let metadata = lines::to_bytes(&new.metadata(&id, now)?)?;
     let _parent = lock_parent(store, &new)?;
     let worker = publish(store, &id, &metadata, new.context, paths)?;
     store.update_index(&id, if new.starts_index { IfMissing::Create } else { IfMissing::Leave });
@@ -339,7 +337,7 @@ fn fill(
     };
     filled().during("fill", folder.path(), b"")?;
     // The file makes the directory a worker. Its rename also waits for the names above.
-    metadata::write(folder, metadata)?;
+    lines::write(folder, metadata)?;
     paths.push(entry_of(METADATA, metadata));
     Ok(())
 }

@@ -8,8 +8,7 @@
 
 use super::dir::{Dir, Durability, Lock};
 use super::error::{During, Error, Result, bad_content};
-use super::lines::{entry_of, to_document};
-use super::metadata::{self, MetadataMap, TEXT_MAX};
+use super::lines::{self, MetadataMap, TEXT_MAX, entry_of, to_document};
 use crate::audit::AuditPath;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::name::{Name, RelPath};
@@ -25,7 +24,7 @@ use swarmletfs_trace::swarmlet::{
 ///
 /// The metadata cannot be read, or the store cannot be written.
 pub(super) fn register(root: &Dir, id: &Name, folder: &Dir) -> Result<()> {
-    let fields = metadata::read(folder)?;
+    let fields = lines::read(folder)?;
     let read_task = || folder.read(&Name::new(TASK)?, TEXT_MAX as u64);
     let task = read_task().during("read", folder.path(), TASK.as_bytes())?;
     let task = task.map(|task| String::from_utf8_lossy(&task).trim_end().to_owned());
@@ -83,9 +82,9 @@ pub(super) fn find(root: &Dir, id: &Name, folder: &Dir) -> Result<Option<Registr
 ///
 /// The metadata of a worker without a record, or the record, cannot be read.
 pub(super) fn metadata(root: &Dir, id: &Name, folder: &Dir) -> Result<MetadataMap> {
-    let Some(record) = find(root, id, folder)? else { return metadata::read(folder) };
+    let Some(record) = find(root, id, folder)? else { return lines::read(folder) };
     // The worker may have damaged its file.
-    let mut fields = metadata::read(folder).unwrap_or_default();
+    let mut fields = lines::read(folder).unwrap_or_default();
     record.correct(&mut fields);
     Ok(fields)
 }

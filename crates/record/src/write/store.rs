@@ -11,15 +11,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::audit_log;
 use super::dir::{Dir, Durability};
 use super::error::{During, Error, Result};
 use super::folder::{IfMissing, StoreFolder, WriteOptions};
 use super::leftovers::{self, Leftover, Leftovers};
 use super::lines::entry_of;
 use super::new_worker::{self, NewWorker, publish_folder};
-use super::registry;
 use super::worker::Worker;
+use super::{folder, registry};
 use crate::audit;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error as PathError;
@@ -114,7 +113,7 @@ impl Store {
         }
         let store = open(path, options)?;
         if is_new {
-            store.0.append_log(&audit_log::entry("init", None));
+            store.0.append_log(&folder::audit_entry("init", None));
         }
         Ok(store)
     }

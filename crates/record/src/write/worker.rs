@@ -11,10 +11,8 @@ use super::call::{self, Call, ExecutionLog};
 use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::{IfMissing, StoreFolder, WorkerFolder};
-use super::lines::{HashingReader, entry_of};
-use super::metadata::{self, MetadataMap, TEXT_MAX};
-use super::names;
-use super::registry;
+use super::lines::{self, HashingReader, MetadataMap, TEXT_MAX, entry_of};
+use super::{names, registry};
 use crate::audit::AuditPath;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::model::Status;
@@ -221,7 +219,7 @@ impl Worker {
     pub fn restore_metadata(&self, saved: &Map<String, Value>) -> Result<bool> {
         let folder = self.0.folder();
         let _lock = folder.lock().during("lock", folder.path(), b"")?;
-        let (mut fields, is_readable) = match metadata::read(folder) {
+        let (mut fields, is_readable) = match lines::read(folder) {
             Ok(fields) => (fields, true),
             Err(_) => (MetadataMap::new(), false),
         };
@@ -234,7 +232,7 @@ impl Worker {
         if !is_readable {
             clear().during("replace", folder.path(), METADATA.as_bytes())?;
         }
-        metadata::write(folder, &metadata::to_bytes(&fields)?)?;
+        lines::write(folder, &lines::to_bytes(&fields)?)?;
         Ok(true)
     }
 
@@ -256,8 +254,8 @@ impl Worker {
     /// # Errors
     ///
     /// The object is no message, or the store cannot be written.
-    pub fn message_object(&self, message: &Map<String, Value>) -> Result<()> {
-        let line = metadata::message_line(message, Timestamp::now());
+    fn message_object(&self, message: &Map<String, Value>) -> Result<()> {
+        let line = lines::message_line(message, Timestamp::now());
         self.append_messages(line.map_err(|reason| Error::Message { line: 1, reason }))
     }
 
@@ -267,7 +265,7 @@ impl Worker {
     ///
     /// A line is no message, or the store cannot be written.
     pub fn message_lines(&self, lines: &[u8]) -> Result<()> {
-        self.append_messages(metadata::parse_messages(lines, Timestamp::now()))
+        self.append_messages(lines::parse_messages(lines, Timestamp::now()))
     }
 
     fn append_messages(&self, lines: Result<Vec<u8>>) -> Result<()> {
@@ -361,13 +359,13 @@ impl Worker {
     fn write_notes(&self, notes: Option<&str>, paths: &mut Vec<AuditPath>) -> Result<()> {
         let folder = self.0.folder();
         let _lock = folder.lock().during("lock", folder.path(), b"")?;
-        let mut fields = metadata::read(folder)?;
+        let mut fields = lines::read(folder)?;
         match notes {
             None => fields.remove(SUPERVISOR_NOTES),
             Some(notes) => fields.insert(SUPERVISOR_NOTES.into(), notes.into()),
         };
-        let bytes = metadata::to_bytes(&fields)?;
-        metadata::write(folder, &bytes)?;
+        let bytes = lines::to_bytes(&fields)?;
+        lines::write(folder, &bytes)?;
         paths.push(entry_of(METADATA, &bytes));
         Ok(())
     }
@@ -387,7 +385,7 @@ impl Worker {
 
     pub fn has_finished(&self) -> Result<bool> {
         let fields = registry::metadata(&self.0.store().root, self.id(), self.folder())?;
-        Ok(metadata::must_be_unfinished(&fields, self.id()).is_err())
+        Ok(lines::must_be_unfinished(&fields, self.id()).is_err())
     }
 
     /// Finishes the worker: writes its final words, and then its metadata. Its files do not change
@@ -416,8 +414,8 @@ impl Worker {
     ///
     /// See [`Worker::finish`].
     pub fn ensure_finished(&self, end: Finish, is_logged: bool) -> Result<Option<String>> {
-        let fields = metadata::read(self.folder())?;
-        let unfinished = metadata::must_be_unfinished(&fields, self.id());
+        let fields = lines::read(self.folder())?;
+        let unfinished = lines::must_be_unfinished(&fields, self.id());
         let exit_code = end.fields.get(EXIT_CODE).cloned();
         // It may still finish itself after this look.
         let finished = unfinished.and_then(|()| self.finish(end));
@@ -429,7 +427,7 @@ impl Worker {
         let seen = seen.filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
         if self.record_end(&seen, Timestamp::now())? {
             // A reader that waits for changes of the worker's files sees its end.
-            metadata::write(self.folder(), &metadata::to_bytes(&fields)?)?;
+            lines::write(self.folder(), &lines::to_bytes(&fields)?)?;
         }
         if !is_logged {
             self.log("finish", Vec::new(), &Ok(()));
@@ -480,7 +478,7 @@ impl Worker {
         fields.extend(stated.clone());
         let times = times(&fields, now);
         fields.extend(times);
-        let bytes = metadata::to_bytes(&fields)?;
+        let bytes = lines::to_bytes(&fields)?;
         if let Some(temporary) = result {
             let replaced =
                 Name::new(RESULT).and_then(|name| temporary.replace(self.0.folder(), &name));
@@ -488,7 +486,7 @@ impl Worker {
         }
         self.record_end(&stated, now)?;
         // Written last: a reader that sees the status finds everything else.
-        metadata::write(self.0.folder(), &bytes)?;
+        lines::write(self.0.folder(), &bytes)?;
         paths.push(entry_of(METADATA, &bytes));
         Ok(())
     }
@@ -498,7 +496,7 @@ impl Worker {
 /// since the start in `fields`.
 fn times(fields: &MetadataMap, now: Timestamp) -> MetadataMap {
     let mut times = MetadataMap::new();
-    times.insert("finished_at".into(), metadata::time(now).into());
+    times.insert("finished_at".into(), lines::time(now).into());
     let started = fields.get("started_at").or_else(|| fields.get("created_at"));
     let started = started.and_then(Value::as_str).and_then(|time| time.parse().ok());
     if let Some(took) = started.map(|started: Timestamp| now.duration_since(started)) {

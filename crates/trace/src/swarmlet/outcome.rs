@@ -2,6 +2,9 @@
 //!
 //! A record that the program made of a call overrides these rules; see [`super::record`]. An
 //! unrecognized output is never ok.
+//!
+//! A stub in the call's own file names an output out of band:
+//! `<data>/tool_outputs/<owner>/<id>.txt`.
 
 use std::sync::LazyLock;
 
@@ -9,7 +12,12 @@ use regex::bytes::Regex;
 
 use super::literal::Literal;
 use super::{printed, python};
-use swarmletfs_base::model::Outcome;
+use crate::value::scalar_text;
+use crate::{RecordSource, bounded};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{Outcome, Worker};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::read_whole;
 
 /// Maximum size of an output that is judged as a whole, in bytes. A larger one is judged by its
 /// head.
@@ -111,6 +119,37 @@ fn judge_object(object: &Literal) -> OutputVerdict {
         Outcome::Unknown
     };
     OutputVerdict { exit_code, ..OutputVerdict::new(outcome) }
+}
+
+/// Maximum size of a description that is read, in bytes.
+pub(super) const DESCRIPTION_MAX: u64 = 1 << 20;
+
+/// Returns the path of the output behind `stub`, and its size in bytes. Returns `None` unless its
+/// description names the worker's own owner.
+///
+/// # Errors
+///
+/// Fails if the output exists but cannot be read.
+pub(super) fn find_output(
+    source: RecordSource<'_>,
+    worker: &Worker,
+    stub: &Stub,
+) -> Result<Option<(RelPath, u64)>> {
+    let (Some(outputs), Some(owner)) = (source.outputs, &worker.owner) else { return Ok(None) };
+    let file = |suffix: &str| -> Result<RelPath> {
+        let folder = RelPath::from(Name::new(&*owner.0)?);
+        Ok(folder.join(&Name::new(format!("{}.{suffix}", stub.artifact))?))
+    };
+    let (Ok(description), Ok(body)) = (file("json"), file("txt")) else { return Ok(None) };
+    let Some(description) = read_whole(outputs, &description, DESCRIPTION_MAX)? else {
+        return Ok(None);
+    };
+    let description = bounded::parse_object(&description).unwrap_or_default();
+    if scalar_text(description.get("owner_id")).as_deref() != Some(&*owner.0) {
+        return Ok(None);
+    }
+    let bytes = outputs.open(&body)?.stat_without_acl()?.size;
+    Ok(Some((body, bytes)))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::layout::{CALLS, CHANGES_FILE, TASK, path};
 use super::metadata::{self, ReadWorker};
 use super::metrics::{self, CallFiles, RecordedCall};
 use super::outcome::{self, OutputVerdict};
-use super::{outputs, thread, workspace};
+use super::{thread, workspace};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
@@ -194,7 +194,7 @@ fn build_call(
             Ok((verdict, bytes)) => match &verdict.stub {
                 Some(stub) => {
                     let found = read_errors
-                        .ok_or_note_path(&path, outputs::find_output(source, worker, stub))
+                        .ok_or_note_path(&path, outcome::find_output(source, worker, stub))
                         .flatten();
                     let (output, bytes) = match found {
                         Some((path, bytes)) => (Output::OutOfBand(path), bytes),

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
 use crate::analysis::worker_digest::WorkerRow;
 use crate::view::Member;
-use swarmletfs_base::text::budgeted::count_fitting_with_rest;
+use swarmletfs_base::text::budget::count_fitting_with_rest;
 use swarmletfs_base::text::clean::one_line;
-use swarmletfs_base::text::times::without_times;
+use swarmletfs_base::text::without_times;
 
 /// Maximum length of a worker's name in a list, in bytes.
 const NAME_MAX: usize = 120;

@@ -6,7 +6,7 @@
 //! - This module selects and orders the outputs of one worker.
 //! - [`swarm()`] does so for many workers, with one line of
 //!   [`crate::analysis::root_cause::cause()`] for each.
-//! - [`swarmletfs_base::text::shares`] allocates the budget to the outputs.
+//! - [`swarmletfs_base::text::budget`] allocates the budget to the outputs.
 //! - [`crate::analysis::excerpt`] selects the lines of one output.
 //! - `frame` adds the header, the section lines and the list of omitted outputs, with `notes`.
 

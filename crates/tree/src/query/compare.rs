@@ -7,17 +7,15 @@
 //! compared as well.
 //!
 //! - `files` finds the items of each worker.
-//! - `differ` renders differences with `lines`, `passages` and `calls`.
+//! - `differ` renders differences with `lines` and `calls`.
 //! - `section` cuts a difference to its share, and `page` assembles the text.
 
-mod aspect;
 mod calls;
 mod differ;
 mod facts;
 mod files;
 mod lines;
 mod page;
-mod passages;
 mod section;
 
 use std::sync::Arc;
@@ -25,14 +23,13 @@ use std::sync::Arc;
 use tracing::debug;
 
 pub use crate::route::compare::{CompareOptions, CompareQuery};
-use aspect::Aspect;
 use differ::Differ;
 pub use facts::{Fact, WorkerFacts};
 pub use files::DiffKind;
 use files::{ComparedItem, ComparedItems, ComparedWorker, Comparison, ItemRank};
 use page::Page;
 pub use page::{CompareAnswer, FileDiff};
-use section::DiffSection;
+use section::{Aspect, DiffSection};
 
 use super::{AnswerPage, is_unchanged};
 use crate::analysis::analyzer::Analyzer;

@@ -34,8 +34,7 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Outcome, Status};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::parallel::{parallel_map, parallel_rounds};
-use swarmletfs_base::text::budget::Budget;
-use swarmletfs_base::text::shares::{Demand, allocate};
+use swarmletfs_base::text::budget::{Budget, Demand, allocate};
 
 /// Longest shown text of a matching line, in bytes.
 const LINE_MAX: usize = 400;

@@ -1,6 +1,6 @@
 //! Full-text search: passages ranked by the words of a query.
 //!
-//! Text is cut into passages of a few lines (`passages`), and each passage into words (`words`).
+//! Text is cut into passages of a few lines, and each passage into words (`words`).
 //! The words of a worker's files are indexed in segments of a few megabytes of text (`segment`).
 //! A segment is built once and cached under a hash of its text (`index`). A cached segment
 //! therefore always belongs to its text, and a file that grows costs only its last segment.
@@ -12,7 +12,6 @@
 
 mod index;
 mod order;
-mod passages;
 mod query;
 mod rank;
 mod segment;

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::Ino;
-use super::attr::{ContentId, Signature};
-use super::listing_times::{ListingHash, ListingKey, ListingTimes};
-use super::node::Node;
+use super::dir_cache::{ListingHash, ListingKey, ListingTimes};
+use super::node::{ContentId, Node, Signature};
 use super::versions::Version;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::store::Time;

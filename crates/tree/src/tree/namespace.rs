@@ -7,9 +7,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attr::Attr;
-use super::listing_times::{CurrentKey, ListingKey};
-use super::node::{FacetPath, NamedNode, Node, facet_link_target};
+use super::dir_cache::{CurrentKey, ListingKey};
+use super::node::{Attr, FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::analyzer::Analyzer;

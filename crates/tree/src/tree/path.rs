@@ -1,15 +1,35 @@
-//! Resolves paths in the tree from its root, as the kernel does in a mount.
+//! Resolves paths in the tree from its root, as the kernel does in a mount, and answers queries.
 //!
 //! A path is bytes, with or without a leading `/`. It cannot leave the root: `..` of the root is
 //! the root. A component before a `/` must be a directory, even before a trailing `/` or `/.`. MCP
 //! and the command line use these functions, since they have no mount.
+//!
+//! `by/` groups workers by common properties. The directory of a value lists symlinks to its
+//! workers and nothing deeper. It also resolves further facets, `limit/N`, `grep/` and reports such
+//! as `summary`, which are not listed.
 
+use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Attr, Ino, ListedEntry, Lookup, NodeKind, Opened, Tree};
+use super::handle::Handle;
+use super::namespace::Namespace;
+use super::node::{FacetPath, NamedNode, Node, facet_link_target};
+use super::{Attr, Fh, Ino, ListedEntry, Lookup, NodeKind, Opened, Tree};
+use crate::analysis::facets::{Facet, Selection};
+use crate::analysis::missing::Missing;
+use crate::output::cost::{CostGroup, CostPage};
+use crate::query::compare::{self, CompareAnswer, CompareQuery};
+use crate::query::{self, FileAnswer, FileQuery, call_output};
+use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
+use crate::render::list::{WorkerList, WorkerQuery};
+use crate::route::name_collision::{is_index, shown_name, stored_name};
+use crate::route::query_dir::QueryDir;
+use crate::route::{Document, Group, Report, Scope};
 use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::text::budget::Budget;
 
 /// Most symlinks followed in one path, as in the kernel.
 const SYMLINKS_MAX: usize = 40;
@@ -186,4 +206,216 @@ fn retry_stale<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
 /// Splits a path into its components, the first one last.
 fn components(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect()
+}
+
+const LIMIT: &str = "limit";
+
+/// Returns true if `name` has a meaning of its own beside the symlinks.
+fn is_reserved(name: &Name) -> bool {
+    Facet::from_name(name).is_some()
+        || name.as_bytes() == LIMIT.as_bytes()
+        || QueryDir::parse(name).is_some()
+        // A worker with the name of the index is escaped before.
+        || Report::from_name(name).is_some_and(|report| report != Report::Index)
+}
+
+fn link_name(worker: &Name) -> Name {
+    shown_name(&shown_name(worker, is_index), is_reserved)
+}
+
+fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
+    let node = Node::Facet(FacetPath::Worker(selection.clone(), worker.clone()));
+    (link_name(worker), node, NodeKind::Link)
+}
+
+impl Namespace {
+    pub(super) fn facet_link_name(&self, worker: &Name) -> Name {
+        link_name(worker)
+    }
+
+    pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
+        match (path, QueryDir::parse(name)) {
+            (FacetPath::Selection(selection), dir) if !selection.is_all() => {
+                let report = Document::in_group(Group::Selected(selection.clone()), name);
+                match (dir, report) {
+                    (Some(dir), _) => Ok(Node::QueryDir(Scope::Selected(selection.clone()), dir)),
+                    (None, Some(report)) => Ok(Node::Document(report)),
+                    (None, None) => self.facet_path_child(path, name).map(Node::Facet),
+                }
+            }
+            _ => self.facet_path_child(path, name).map(Node::Facet),
+        }
+    }
+
+    fn facet_path_child(&self, path: &FacetPath, name: &Name) -> Result<FacetPath> {
+        match path {
+            FacetPath::Selection(selection) => {
+                if let Some(facet) = Facet::from_name(name).filter(|_| !selection.is_limited()) {
+                    return Ok(FacetPath::Facet(selection.clone(), facet));
+                }
+                if selection.is_all() {
+                    return Err(Error::NotFound);
+                }
+                if name.as_bytes() == LIMIT.as_bytes() && !selection.is_limited() {
+                    return Ok(FacetPath::Limit(selection.clone()));
+                }
+                let worker = stored_name(name, is_reserved)
+                    .and_then(|name| stored_name(&name, is_index))
+                    .ok_or(Error::NotFound)?;
+                let is_selected = self.analyzer().is_selected(selection, &worker);
+                is_selected
+                    .then(|| FacetPath::Worker(selection.clone(), worker))
+                    .ok_or(Error::NotFound)
+            }
+            FacetPath::Facet(selection, facet) => {
+                Ok(FacetPath::Selection(self.analyzer().select(selection, *facet, name)?))
+            }
+            FacetPath::Limit(selection) => {
+                let digits =
+                    std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
+                // Each number has exactly one name: no sign and no leading zeros.
+                let count = digits
+                    .and_then(|text| text.parse().ok())
+                    .filter(|n: &usize| Some(&*n.to_string()) == digits);
+                count
+                    .and_then(|count| selection.latest(count))
+                    .map(FacetPath::Selection)
+                    .ok_or(Error::NotFound)
+            }
+            FacetPath::Worker(..) => Err(Error::NotADirectory),
+        }
+    }
+
+    pub(super) fn facet_attr(&self, path: &FacetPath) -> Result<Attr> {
+        let view = self.view();
+        let root = view.root_meta()?;
+        match path {
+            // There are many files, and each selection of one would go through all workers.
+            FacetPath::Selection(selection) if !selection.is_all() && !selection.has_file() => {
+                Ok(Attr::virtual_folder(&root, self.analyzer().last_write(selection)))
+            }
+            FacetPath::Selection(_) | FacetPath::Facet(..) | FacetPath::Limit(_) => {
+                Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
+            }
+            FacetPath::Worker(_, worker) => {
+                let member = view.worker(worker)?;
+                let newest = view.fingerprint_without_acls(&member, false)?.newest_mtime;
+                Ok(Attr::symlink(&facet_link_target(path)?, &root, newest))
+            }
+        }
+    }
+
+    pub(super) fn list_facet(&self, path: &FacetPath) -> Result<Vec<NamedNode>> {
+        let folder = |name, path| (name, Node::Facet(path), NodeKind::Folder);
+        match path {
+            FacetPath::Selection(selection) if selection.is_all() => {
+                let facets = Facet::ALL.into_iter().map(|facet| {
+                    let path = FacetPath::Facet(selection.clone(), facet);
+                    Ok(folder(Name::new(facet.as_str())?, path))
+                });
+                facets.collect()
+            }
+            FacetPath::Selection(selection) => {
+                let selected = self.analyzer().selected(selection);
+                Ok(selected.iter().map(|member| worker_link(selection, &member.name)).collect())
+            }
+            FacetPath::Facet(selection, facet) => {
+                let picks = self.analyzer().facet_values(selection, *facet);
+                Ok(picks
+                    .into_iter()
+                    .map(|(name, picked)| folder(name, FacetPath::Selection(picked)))
+                    .collect())
+            }
+            FacetPath::Limit(_) => Ok(Vec::new()),
+            FacetPath::Worker(..) => Err(Error::NotADirectory),
+        }
+    }
+}
+
+impl Tree {
+    /// Searches the files under `ino`, which may stand for all workers, a run, a worker, or a path
+    /// in a worker's directory. Returns `None` if it stands for nothing that can be searched.
+    pub fn search<Q: FileQuery>(
+        &self,
+        ino: Ino,
+        query: &Q,
+    ) -> Result<Option<FileAnswer<Q::Found>>> {
+        let Some((scope, under)) = self.node(ino)?.search_scope() else { return Ok(None) };
+        query::run(self.namespace.analyzer(), &scope, &query.under(under)).map(Some)
+    }
+
+    /// Searches the files of `workers`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    pub fn search_workers<Q: FileQuery>(
+        &self,
+        workers: Arc<[Name]>,
+        query: &Q,
+    ) -> Result<FileAnswer<Q::Found>> {
+        query::run(self.namespace.analyzer(), &Scope::Workers(workers), query)
+    }
+
+    /// Lists the workers of the run at `ino`, or of the swarm at the root. Returns `None` if no
+    /// worker has the id `query.after`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if `ino` stands for no workers.
+    pub fn list_workers(&self, ino: Ino, query: &WorkerQuery) -> Result<Option<WorkerList>> {
+        let Some((scope, None)) = self.node(ino)?.search_scope() else {
+            return Err(Error::NotFound);
+        };
+        self.namespace.renderer().list(&scope, query)
+    }
+
+    /// Returns the costs of the workers that `query` admits; see
+    /// [`Renderer::costs`](crate::render::Renderer::costs).
+    pub fn costs(&self, query: &WorkerQuery, by: CostGroup) -> Result<(CostPage, Option<Missing>)> {
+        self.namespace.renderer().costs(query, by)
+    }
+
+    /// Returns the messages and calls of a worker as text; see
+    /// [`Renderer::worker_log`](crate::render::Renderer::worker_log).
+    pub fn worker_log(&self, id: &Name) -> Result<String> {
+        self.namespace.renderer().worker_log(id)
+    }
+
+    pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
+        compare::answer(self.namespace.analyzer(), query)
+    }
+
+    /// Copies a text and expands its evidence markers; see
+    /// [`Renderer::expand`](crate::render::Renderer::expand).
+    pub fn expand(
+        &self,
+        format: InputFormat,
+        budget: Option<Budget>,
+        input: impl io::Read,
+        output: impl io::Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        self.namespace.renderer().expand(format, budget, input, output)
+    }
+
+    /// Writes the markers and the evidence of `workers`; see
+    /// [`Renderer::expand_workers`](crate::render::Renderer::expand_workers).
+    pub fn expand_workers<'a>(
+        &self,
+        workers: impl Iterator<Item = &'a Name>,
+        budget: Option<Budget>,
+        output: impl io::Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        self.namespace.renderer().expand_workers(workers, budget, output)
+    }
+
+    /// Opens the output of a call, in the worker's directory or outside of it. The handle is `None`
+    /// if the output is missing; the location then gives the reason.
+    pub fn open_output(
+        &self,
+        call: &call_output::CallSelector<'_>,
+    ) -> Result<(call_output::OutputLocation, Option<Fh>)> {
+        let (place, file) = call_output::open(self.namespace.analyzer(), call)?;
+        Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
+    }
 }

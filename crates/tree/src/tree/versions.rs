@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult};
 
-use super::attr::Attr;
+use super::node::Attr;
 use crate::render::{Rendered, Renderer};
 use crate::route::Document;
 use swarmletfs_base::cache::{share_of_memory, single_shard};

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::Filter;
-use super::name_index::NameIndex;
-use super::short_ids::ShortIds;
+use super::name_index::{NameIndex, ShortIds};
 use crate::catalog::{Entry, EntryChange, Snapshot, WorkerLocation};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};

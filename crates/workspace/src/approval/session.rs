@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::applied::{self, Application, AppliedRecord};
 use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, StoredContents, check};
-use super::moves::{self, Recovered};
-use super::recovery::{self, RecoveredCommand, must_be_own, recover_drafts, recover_workspace};
+use super::moves::{
+    self, Recovered, RecoveredCommand, must_be_own, recover_drafts, recover_workspace,
+};
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::stage::{self, ApprovalCommand, Journal, Phase};
 use crate::draft::{Draft, DraftState};
@@ -308,7 +309,7 @@ impl<'a> Approval<'a> {
         number: u64,
         contents: &StoredContents<'_>,
     ) -> Result<()> {
-        recovery::save_bases(&locked.running, &locked.workspace, plan)?;
+        moves::save_bases(&locked.running, &locked.workspace, plan)?;
         let made = self.make_changes(locked, plan, operation, number, contents);
         let (draft, worker) = (locked.draft.folder(), self.worker.folder());
         match (made, moves::recover(&locked.workspace, draft, worker)) {
@@ -398,7 +399,7 @@ impl<'a> Approval<'a> {
         let (workspace, workspace_lock) = self.lock_workspace(&self.draft(action)?)?;
         // Read again: the command that held the lock may have changed it.
         let draft = self.draft(action)?;
-        let drafts = recovery::drafts_of_workspace(self.store, &draft.record().workspace())?;
+        let drafts = moves::drafts_of_workspace(self.store, &draft.record().workspace())?;
         recover_drafts(self.store, &workspace, &drafts)?;
         let Some(draft_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
         match draft.record().state {
@@ -413,7 +414,7 @@ impl<'a> Approval<'a> {
             }
             DraftState::Running => return Err(self.has_no_end(action)),
         }
-        let running = recovery::running_drafts(drafts, self.id());
+        let running = moves::running_drafts(drafts, self.id());
         Ok(Locked {
             workspace,
             draft,

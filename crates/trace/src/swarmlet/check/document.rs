@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::super::check::{note, problem, quote};
-use super::similar::most_similar;
+use super::names::most_similar;
 use swarmletfs_base::model::{RemarkSubject, Remarks};
 use swarmletfs_base::name::RelPath;
 

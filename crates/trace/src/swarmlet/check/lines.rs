@@ -16,7 +16,7 @@ use super::super::metrics::{
 use super::super::thread;
 use super::document::{ANY, FileRemarks, JsonType, KnownKeys, ObjectFields};
 use super::metadata::CALL_FIELDS;
-use super::similar::most_similar;
+use super::names::most_similar;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{Record, RemarkSubject, TraceTime, WorkerCheck};
 use swarmletfs_base::store::Store;

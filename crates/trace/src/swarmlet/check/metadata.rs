@@ -9,7 +9,7 @@ use super::super::metadata::SIZE_MAX;
 use super::super::record::TOOLS_USED;
 use super::super::status::{self, StatusWord, WORDS};
 use super::document::{ANY, FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR, line_in};
-use super::similar::most_similar;
+use super::names::most_similar;
 use swarmletfs_base::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
 use swarmletfs_base::store::{Store, read_whole};
 

@@ -3,7 +3,7 @@
 use super::super::super::bounded;
 use super::super::super::check::{note, problem, quote};
 use super::super::super::value::scalar_text;
-use super::super::outputs::DESCRIPTION_MAX;
+use crate::swarmlet::outcome::DESCRIPTION_MAX;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{Outcome, Output, Record, RemarkSubject, Remarks, WorkerCheck};
 use swarmletfs_base::name::{Name, RelPath};

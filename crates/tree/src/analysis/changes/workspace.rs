@@ -18,7 +18,7 @@ use swarmletfs_base::model::{
 };
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::read_range;
-use swarmletfs_base::text::git_blob::{binary_patch, blob_id};
+use swarmletfs_base::text::unified::{binary_patch, blob_id};
 use swarmletfs_base::text::unified::{hunks, quoted_path};
 use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 

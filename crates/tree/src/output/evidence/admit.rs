@@ -4,7 +4,7 @@ use super::content::{FrameContent, OutputSection, need_of};
 use super::short_steps::{ShortStep, block_len};
 use crate::analysis::excerpt::min_share;
 use swarmletfs_base::model::Outcome;
-use swarmletfs_base::text::shares::{Demand, allocate};
+use swarmletfs_base::text::budget::{Demand, allocate};
 
 /// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
 /// first failed one.

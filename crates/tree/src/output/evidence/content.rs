@@ -9,7 +9,7 @@ use crate::analysis::missing::Missing;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::Outcome;
 use swarmletfs_base::store::File;
-use swarmletfs_base::text::budgeted::count_fitting_with_rest;
+use swarmletfs_base::text::budget::count_fitting_with_rest;
 use swarmletfs_base::text::clean::{TAG_LEN, one_line};
 
 /// Maximum length of the input under a section line, in bytes.

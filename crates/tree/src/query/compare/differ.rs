@@ -4,14 +4,13 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::aspect::Aspect;
 use super::calls::{self, CallSequence};
 use super::files::{ComparedItem, Comparison, DiffKind, ItemRank, NotComparedReason};
 use super::lines::{
-    CONTEXT, DiffStep, common_items, drop_trivial_matches, hunk_header, hunks, line_bytes, lines,
+    CONTEXT, DiffStep, TextIndex, TextPassage, common_items, drop_trivial_matches, hunk_header,
+    hunks, line_bytes, lines, passages,
 };
-use super::passages::{TextIndex, TextPassage, passages};
-use super::section::{DiffBlock, DiffLine, DiffSection};
+use super::section::{Aspect, DiffBlock, DiffLine, DiffSection};
 
 /// Weight of final words and files in `outputs/`.
 const RESULT_WEIGHT: usize = 4;

@@ -14,11 +14,9 @@ use crate::analysis::missing::Missing;
 use crate::query::AnswerPage;
 use swarmletfs_base::name::Name;
 use swarmletfs_base::split::Split;
-use swarmletfs_base::text::budget::Budget;
-use swarmletfs_base::text::budgeted::count_fitting;
+use swarmletfs_base::text::budget::{Budget, Demand, allocate, count_fitting};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::count;
-use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Maximum length of a quoted query or file name, in bytes.
 const QUERY_MAX: usize = 300;

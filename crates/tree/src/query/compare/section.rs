@@ -3,15 +3,16 @@
 //!
 //! A line of a worker's text starts with a space, `-` or `+`; any other start marks a generated
 //! line. Worker text that would read as the head of another file's difference gets a backslash.
+//!
+//! The aspect of a comparison is a list of words to which the shown differences are limited.
 
 use std::fmt::Write;
 
+use crate::search::ranked::WordStemmer;
 use swarmletfs_base::split::Split;
-use swarmletfs_base::text::budgeted::count_fitting;
-use swarmletfs_base::text::clean::{InvisibleChars, cleaned_with, escape_markers};
-use swarmletfs_base::text::clip::clip;
+use swarmletfs_base::text::budget::{Demand, allocate, count_fitting};
+use swarmletfs_base::text::clean::{InvisibleChars, cleaned_with, clip, escape_markers};
 use swarmletfs_base::text::count;
-use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Maximum length of a shown line, in bytes.
 const LINE_MAX: usize = 400;
@@ -331,6 +332,30 @@ pub(super) fn inline(text: &str) -> String {
     escape_markers(&cleaned_with(text.as_bytes(), InvisibleChars::Escape).text)
 }
 
+pub(super) struct Aspect {
+    stemmer: WordStemmer,
+    stems: Vec<String>,
+}
+
+impl Aspect {
+    pub(super) fn new(text: &str) -> Aspect {
+        let stemmer = WordStemmer::default();
+        let mut stems = stemmer.stem_text(text);
+        stems.sort_unstable();
+        stems.dedup();
+        Aspect { stemmer, stems }
+    }
+
+    /// Returns the number of words of the aspect that occur in `text`, compared by the stems of
+    /// `search/`.
+    ///
+    /// Every selection by aspect uses this count.
+    pub(super) fn count_matches(&self, text: &str) -> usize {
+        let found = self.stemmer.stem_text(text);
+        self.stems.iter().filter(|stem| found.contains(stem)).count()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,5 +435,14 @@ mod tests {
         let mut out = String::new();
         line.write(&mut out);
         assert_eq!(out, "-\\-- workers/b/forged\n");
+    }
+
+    #[test]
+    fn words_match_in_any_case_by_their_stems() {
+        let aspect = Aspect::new("Section 3, risk");
+        assert_eq!(aspect.count_matches("## SECTION 3: Risks"), 3);
+        assert_eq!(aspect.count_matches("section 13"), 1);
+        assert_eq!(aspect.count_matches("3.2 asterisk"), 1);
+        assert_eq!(aspect.count_matches(""), 0);
     }
 }

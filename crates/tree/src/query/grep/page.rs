@@ -12,13 +12,10 @@ use swarmletfs_base::name::Name;
 
 use super::GrepQuery;
 use crate::analysis::missing::Missing;
-use crate::query::answer::INVALID_QUERY;
-use crate::query::{AnswerPage, Coverage, FileAnswer, Totals};
+use crate::query::{AnswerPage, Coverage, FileAnswer, INVALID_QUERY, Totals};
 use swarmletfs_base::split::Split;
-use swarmletfs_base::text::budget::Budget;
-use swarmletfs_base::text::budgeted::{count_fitting, count_fitting_with_rest};
-use swarmletfs_base::text::clean::{InvisibleChars, one_line, removed_note};
-use swarmletfs_base::text::clip::clip;
+use swarmletfs_base::text::budget::{Budget, count_fitting, count_fitting_with_rest};
+use swarmletfs_base::text::clean::{InvisibleChars, clip, one_line, removed_note};
 use swarmletfs_base::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
@@ -301,7 +298,7 @@ impl GrepAnswer {
 
     /// Returns a line for each file with matches: its path, `with_counts` followed by the number of
     /// matching lines.
-    pub fn file_lines(&self, with_counts: bool) -> impl Iterator<Item = String> {
+    fn file_lines(&self, with_counts: bool) -> impl Iterator<Item = String> {
         let files = self.found.files.iter();
         files.map(move |(path, lines)| match with_counts {
             true => format!("{path}:{lines}\n"),

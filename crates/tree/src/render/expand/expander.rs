@@ -15,8 +15,8 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::parallel::parallel_map;
 use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budget::{Budget, BudgetUnit};
+use swarmletfs_base::text::budget::{Demand, allocate};
 use swarmletfs_base::text::clean::one_line;
-use swarmletfs_base::text::shares::{Demand, allocate};
 
 /// Most text held back after a marker, in bytes.
 const HELD_MAX: usize = 4 << 20;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::words::{WordStemmer, is_stop_word, words};
-use crate::search::glob::Glob;
+use crate::search::Glob;
 
 /// Highest number of distinct stems in a query. Further ones add cost and little meaning.
 const WORDS_MAX: usize = 120;

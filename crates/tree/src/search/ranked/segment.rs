@@ -13,8 +13,7 @@ use regex::bytes::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use unsigned_varint::{decode, encode};
 
-use super::passages::passages;
-use super::words::{Vocabulary, words};
+use super::words::{Vocabulary, passages, words};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::split::Split;
 

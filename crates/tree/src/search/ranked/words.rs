@@ -1,4 +1,4 @@
-//! Splits text into words and stems them.
+//! Cuts text into passages, splits it into words and stems them.
 //!
 //! A word is a run of letters and digits, in lower case. Scripts without spaces between words are
 //! split by Unicode's rules (UAX #29). Stems come from Snowball's English stemmer.
@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use frostem::{Algorithm, Stemmer};
 use unicode_segmentation::UnicodeSegmentation;
 
+use swarmletfs_base::split::Split;
 use swarmletfs_base::unicode::visible;
 
 /// Longest word that is indexed, in bytes. Longer runs are mostly encoded data.
@@ -117,9 +118,51 @@ pub(super) fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.contains(&word)
 }
 
+/// Target length of a passage, in bytes. No passage exceeds one and a half times this length.
+const PASSAGE: usize = 250;
+
+/// Cuts `text` into passages without a gap.
+///
+/// Short lines are joined. Long lines are cut after a sentence, else between words, and never
+/// inside a character.
+pub(super) fn passages(text: &str) -> Vec<&str> {
+    let mut passages = Vec::new();
+    let mut rest = text;
+    let mut length = 0;
+    let mut close = |length: &mut usize| {
+        if *length > 0 {
+            let (passage, after) = rest.split_at_known(std::mem::take(length));
+            passages.push(passage);
+            rest = after;
+        }
+    };
+    for mut line in text.split_inclusive('\n') {
+        if length + line.len() > PASSAGE {
+            close(&mut length);
+        }
+        while line.len() > PASSAGE + PASSAGE / 2 {
+            let (head, rest) = line.split_at_known(cut(line));
+            length += head.len();
+            line = rest;
+            close(&mut length);
+        }
+        length += line.len();
+    }
+    close(&mut length);
+    passages
+}
+
+fn cut(line: &str) -> usize {
+    let head = line.get(..line.floor_char_boundary(PASSAGE)).unwrap_or(line);
+    let after =
+        |mark: &str| head.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > PASSAGE / 2);
+    after(". ").or_else(|| after(" ")).unwrap_or(head.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn words_are_runs_of_letters_and_digits() {
@@ -153,5 +196,28 @@ mod tests {
                 && !is_stop_word("timeout")
                 && !is_stop_word("error")
         );
+    }
+
+    #[test]
+    fn short_lines_are_joined_and_long_ones_cut() {
+        let line = |length: usize| "x".repeat(length - 1) + "\n";
+        let lengths = |text: &str| passages(text).into_iter().map(str::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&[line(100), line(100), line(100)].concat()), [200, 100]);
+        assert_eq!(lengths(&line(375)), [375]);
+        assert_eq!(lengths(&line(376)), [250, 126]);
+        let sentences = "A sentence that is of some length, and then some. ".repeat(8);
+        assert_eq!(lengths(&sentences), [250, 150]);
+        assert_eq!(lengths(""), [0; 0]);
+    }
+
+    proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
+        #[test]
+        fn passages_cover_the_text(text in "(\\PC|\n| ){0,2000}") {
+            let passages = passages(&text);
+            prop_assert!(passages.iter().all(|passage| (1..=PASSAGE + PASSAGE / 2).contains(&passage.len())));
+            prop_assert_eq!(passages.concat(), text);
+        }
     }
 }

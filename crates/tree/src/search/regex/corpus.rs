@@ -1,8 +1,10 @@
 //! Counts the matching lines in the files of one worker.
 
-use super::copies::{CopiedLines, CountedLines, RecordFormat, SearchedRecord};
-use super::lines::{FileSearcher, FoundLine, SearchEnd, StopReason};
-use super::pattern::Pattern;
+use super::Pattern;
+use super::lines::{
+    CopiedLines, CountedLines, FileSearcher, FoundLine, RecordFormat, SearchEnd, SearchedRecord,
+    StopReason,
+};
 use crate::view::{Folder, Member, View};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
