@@ -76,7 +76,7 @@
 //! swarmletfs-workspace what a worker changes in its view of a workspace, and how it is applied
 //! swarmletfs-fuse      translates requests of the kernel
 //! swarmletfs-mcp       serves the tree, and a workspace, over the Model Context Protocol
-//! swarmletfs-sandbox   runs a command in its own view of a workspace, behind walls of the kernel
+//! swarmletfs-sandbox   runs a command in its own view of a workspace, isolated by the kernel
 //! ```
 
 #![warn(missing_docs)]

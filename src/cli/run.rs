@@ -1,7 +1,7 @@
 //! `swarmletfs run`: runs a command as a worker, in its own view of a workspace.
 //!
-//! - `isolation`: the engine and the walls, a remembered trial of them, and the command that is run
-//!   behind them
+//! - `isolation`: the engine and the isolation, a remembered trial of it, and the command that is
+//!   run in it
 //! - `environment`: the variables that the command receives, and the needs of known programs
 //! - `session`: a worker from its start to its end, and the changes while its command runs
 //! - `report`: reports to a person or to the process of `--each`
@@ -54,7 +54,7 @@ rest of the machine can be read and not written, the store and other workers are
 your environment variables only harmless ones are passed on, and everything that the command \
 started ends with it. What it changed is recorded with the worker, \
 also while it runs. `swarmletfs changes` shows it, `apply` brings it into the workspace, and \
-`discard` drops it. docs/RUN.md says what the walls protect from, and what not.
+`discard` drops it. docs/RUN.md says what the isolation protects from, and what not.
 
 A worker that `worker create` made, and that has done nothing, is run by its --id; it keeps its \
 task and what else is known of it.
@@ -184,8 +184,8 @@ struct AccessArgs {
     #[arg(long, value_enum, value_name = "PROGRAM", default_value = "none")]
     preset: Preset,
 
-    /// Leave out the rules of Landlock for files, the second wall, so that the command can make
-    /// sandboxes of its own
+    /// Leave out the rules of Landlock for files, the second layer of the isolation, so that the
+    /// command can make sandboxes of its own
     #[arg(long)]
     nested: bool,
 

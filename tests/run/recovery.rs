@@ -107,7 +107,7 @@ fn is_running(text: &str) -> bool {
     lines.any(|line| line.windows(text.len()).any(|part| part == text.as_bytes()))
 }
 
-/// With the walls, nothing of the command survives a killed runner, and `run --recover`
+/// With isolation, nothing of the command survives a killed runner, and `run --recover`
 /// ends the worker with what it had changed.
 #[test]
 fn runner_can_be_killed_at_any_moment() {

@@ -143,11 +143,12 @@ mod tests {
     /// As many items that never end as there are threads would block all others.
     #[test]
     fn slow_items_take_no_time_of_others_and_are_mapped_again() {
-        let items: Vec<u32> = (0..100).collect();
-        let is_slow = |item: &u32| *item < 64;
+        let slow = 2 * thread_count();
+        let items: Vec<usize> = (0..slow + 36).collect();
+        let is_slow = |item: &usize| *item < slow;
         let end = Instant::now() + Duration::from_secs(60);
         let (calls, all_are_known) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let map = |item: &u32, deadline: Deadline<'_>| {
+        let map = |item: &usize, deadline: Deadline<'_>| {
             if !is_slow(item) {
                 all_are_known.fetch_add(1, Ordering::Relaxed);
                 return Some(*item);
@@ -160,7 +161,7 @@ mod tests {
         };
         let mapped = parallel_rounds(&items, Deadline::new(&end), map, Option::is_none);
         assert_eq!(mapped, items.iter().copied().map(Some).collect::<Vec<_>>());
-        assert!(calls.into_inner() > 64);
+        assert!(calls.into_inner() > slow);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs a command in its own view of a workspace, behind walls of the kernel.
+//! Runs a command in its own view of a workspace, isolated by the kernel.
 //!
 //! The crate has no `unsafe` code, so no process forks. The program executes itself anew instead,
 //! in stages, each of which is a process with a single thread:
@@ -7,7 +7,7 @@
 //! outer    enters the namespaces, builds the tree of mounts, and ends as the command ends
 //!   maps     writes the id maps of the outer stage, for root only
 //!   init     process 1 of the process namespace: mounts /proc, reaps, passes signals on
-//!     inner    gives up every capability, closes the last walls, and becomes the command
+//!     inner    gives up every capability, enters the last isolation, and becomes the command
 //! ```
 //!
 //! All stages are in the caller's session and process group, so the keys of the terminal reach the

@@ -21,10 +21,10 @@ const FOLDER: &str = "folder";
 
 const FILE: &str = "file";
 
-/// The walls that can be missing on a machine. All others always hold.
+/// The parts of the isolation that can be missing on a machine. All others always hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protections {
-    /// The second wall, and the only one around abstract sockets.
+    /// The second layer, and the only one around abstract sockets.
     pub landlock: LandlockLevel,
     pub limits: LimitMethod,
 }

@@ -2,7 +2,7 @@
 //!
 //! The outer stage enters the namespaces, builds the tree of mounts, and ends as the command ends.
 //! The stage `init` is process 1 of the process namespace: if it ends, the kernel ends all others.
-//! The stage `inner` gives up every capability, closes the last walls, and becomes the command.
+//! The stage `inner` gives up every capability, enters the last isolation, and becomes the command.
 //!
 //! A control group limits all processes together. It can be made only where the system has
 //! delegated a part of its tree to the user. Otherwise each process is limited by itself. The

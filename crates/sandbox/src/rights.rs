@@ -5,7 +5,7 @@
 //! with user id 0 alone the command could not read or change the files of others in its draft; the
 //! map of all ids must be written from outside.
 //!
-//! Landlock is a second wall behind the read-only mounts, and the only one around abstract sockets
+//! Landlock is a second layer behind the read-only mounts, and the only one around abstract sockets
 //! and around processes outside that are in the process group of the command.
 //!
 //! A seccomp filter refuses calls that no namespace confines. They type into the terminal of the
@@ -291,7 +291,7 @@ fn apply_landlock(spec: &SandboxSpec) -> Result<(), RulesetError> {
     Ok(())
 }
 
-/// Adds the walls around processes and abstract sockets. A process namespace does not hold
+/// Isolates processes and abstract sockets. A process namespace does not hold
 /// `kill(0)`, which signals every process of the group, also the processes of the terminal outside.
 fn scopes(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
     ruleset.scope(Scope::from_all(LANDLOCK_VERSION))

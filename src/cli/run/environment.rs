@@ -1,4 +1,4 @@
-//! The environment variables of a command behind walls, and the needs of known programs besides the
+//! The environment variables of an isolated command, and the needs of known programs besides the
 //! workspace.
 //!
 //! A variable often holds a token, so a command receives only variables that a list names. A list

@@ -1,4 +1,4 @@
-//! Chooses the engine and the walls of a run, and prepares the command that is run behind them.
+//! Chooses the engine and the isolation of a run, and prepares the command that is run in it.
 //!
 //! A trial of the sandbox starts six processes. So its success is kept in a file beside the drafts,
 //! where no worker can write, with the facts that it depends on. If the sandbox fails later, the
@@ -44,7 +44,7 @@ const LITTLE_SPACE: u64 = 64 << 20;
 pub(super) struct Isolation {
     pub(super) engine: Engine,
     /// False with `--no-sandbox`.
-    has_walls: bool,
+    is_isolated: bool,
     /// The common `.git` of a linked worktree, which the worker sees in an overlay, too.
     git_common: Option<PathBuf>,
     sockets: Vec<PathBuf>,
@@ -64,12 +64,12 @@ pub(super) struct PreparedCommand {
 }
 
 impl Isolation {
-    pub(super) fn has_walls(&self) -> bool {
-        self.has_walls
+    pub(super) fn is_isolated(&self) -> bool {
+        self.is_isolated
     }
 
-    /// Chooses the engine and the walls for a workspace and a store. Reports a choice that the user
-    /// did not make.
+    /// Chooses the engine and the isolation for a workspace and a store. Reports a choice that the
+    /// user did not make.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Isolation {
         }
         let mut isolation = Isolation {
             engine: Engine::Copy,
-            has_walls: !access.no_sandbox,
+            is_isolated: !access.no_sandbox,
             git_common: None,
             sockets,
             needs,
@@ -132,7 +132,7 @@ impl Isolation {
         Ok(isolation)
     }
 
-    /// Chooses the engine behind walls, and tries it out.
+    /// Chooses the engine of an isolated command, and tries it out.
     fn choose_engine(
         &mut self,
         arguments: &RunArgs,
@@ -208,8 +208,8 @@ impl Isolation {
         Ok(landlock)
     }
 
-    /// Prepares the command of a worker, whose draft is ready. Without walls, this process enters
-    /// the copy of the workspace.
+    /// Prepares the command of a worker, whose draft is ready. Without isolation, this process
+    /// enters the copy of the workspace.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Isolation {
         environment.insert(WORKER_VARIABLE.into(), worker.id().as_os_str().to_owned());
         environment.insert(STORE_VARIABLE.into(), root.into());
         let command = arguments.command.clone();
-        if !self.has_walls {
+        if !self.is_isolated {
             let beneath = place.directory_in_workspace();
             let copy = draft.copy_dir();
             let is_root = beneath.as_os_str().is_empty();
@@ -272,8 +272,8 @@ impl Isolation {
     }
 }
 
-/// Returns the variables of the command. Without walls, it receives all variables of this process,
-/// since it can read them anyway.
+/// Returns the variables of the command. Without isolation, it receives all variables of this
+/// process, since it can read them anyway.
 ///
 /// # Errors
 ///

@@ -76,7 +76,7 @@ fn run_in(
     recovered.iter().for_each(|command| reporter.notice(command.to_string()));
     // Checked before the worker is made, so that a refusal leaves none.
     let isolation = Isolation::choose(arguments, place, store, reporter)?;
-    if isolation.has_walls() {
+    if isolation.is_isolated() {
         detach_input()?;
     }
     let mut record = DraftRecord::new(&place.workspace, isolation.engine);
@@ -173,12 +173,12 @@ fn run_worker(
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
     let metadata = worker.metadata()?;
-    let has_walls = isolation.has_walls();
+    let is_isolated = isolation.is_isolated();
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
     let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         let prepared = isolation.prepare(arguments, place, store, (worker, &draft))?;
-        if has_walls {
+        if is_isolated {
             // The command can write the folder of its worker, so the metadata there proves nothing.
             worker.register()?;
         }
@@ -199,8 +199,8 @@ fn run_worker(
         max_bytes: arguments.max_bytes,
         quiet: arguments.write.quiet,
     };
-    // A second wall around the files that the command leaves there, until they are searched.
-    let closed = has_walls.then(|| ClosedFolder::close(worker.folder())).transpose()?;
+    // A second protection of the files that the command leaves there, until they are searched.
+    let closed = is_isolated.then(|| ClosedFolder::close(worker.folder())).transpose()?;
     let mut search = ChangeSearch::new(&draft, worker);
     let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
     if ended.exit_code == run_command::NOT_FOUND {
@@ -242,7 +242,7 @@ fn run_worker(
         notes: Vec::new(),
     };
     let cure = format!("try `swarmletfs run --recover {}`", end.worker);
-    // Without walls, the command writes the log of changes itself.
+    // Without isolation, the command writes the log of changes itself.
     let conclusion = Conclusion { finish, cure: &cure, is_logged: arguments.access.no_sandbox };
     problems.extend(conclude(worker, &mut draft, &mut search, conclusion, &mut end));
     drop(closed);
