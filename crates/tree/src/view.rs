@@ -609,7 +609,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// [`Error::Late`](swarmletfs_base::error::Error::Late) if the deadline passes first.
+    /// [`Error::Late`] if the deadline passes first.
     pub fn prepare(&self, deadline: Deadline<'_>) -> Result<()> {
         self.store.prepare(deadline)
     }
