@@ -4,11 +4,9 @@
 
 pub mod analyzer;
 pub mod attention;
-mod backfill;
 pub mod changes;
 pub mod checks;
 mod claims;
-mod closing_question;
 mod cut;
 pub mod digest_cache;
 pub mod digest_store;
