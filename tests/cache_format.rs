@@ -24,7 +24,7 @@ const GOLDEN_FORMAT: u32 = 9;
 /// Number and digest of the cache entries of each sample.
 const GOLDEN: [(&str, usize, &str); 2] = [
     ("swarmlet", 6, "f7def1fe4104cc26b51560f2d423c7fe"),
-    ("claude_code", 19, "eb591dfef5e2a181d48ab8ca6065d395"),
+    ("claude_code", 24, "eb591dfef5e2a181d48ab8ca6065d395"),
 ];
 
 /// No part of a result is left out, however slow the machine is.
@@ -106,6 +106,15 @@ fn claude_code_sample() -> Source {
     let mut agent = Transcript::of_agent("s1", "b2");
     agent.user("Read all.").says("I have.");
     store.write(&path(format!("{PROJECT}/s1/subagents/agent-b2.jsonl")), agent.bytes());
+    let run = |file: &str| path(format!("{PROJECT}/s1/subagents/workflows/wf_1/{file}"));
+    store.write(&run("agent-c3.jsonl"), agent.bytes());
+    let ends = [
+        json!({"type": "result", "agentId": "c3", "result": {"free": 5}}),
+        json!({"type": "failed", "agentId": "c4"}),
+    ];
+    store.write(&run("journal.jsonl"), ends.map(|end| format!("{end}\n")).concat());
+    let state = json!({"taskId": "w1", "status": "failed", "error": "no good"});
+    store.write(&path(format!("{PROJECT}/s1/workflows/wf_1.json")), state.to_string());
     Source::from_store(Arc::new(store), None).with_format(Box::new(ClaudeCode::transcripts()))
 }
 

@@ -19,6 +19,7 @@ mod requests;
 mod titles;
 mod token_counts;
 mod waiting;
+mod workflows;
 
 use serde_json::{Value, json};
 use swarmletfs_base::model::Worker;

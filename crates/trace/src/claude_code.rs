@@ -6,6 +6,7 @@ mod edits;
 mod layout;
 mod schema;
 mod texts;
+mod workflow;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -56,6 +57,9 @@ struct AgentMetadata<'a> {
     /// The subagent that started this one. If there is none, the session did.
     #[serde(borrow, rename = "parentAgentId")]
     parent: MaybeStr<'a>,
+    /// The phase of the workflow that started the subagent.
+    #[serde(borrow, rename = "workflowPhase")]
+    phase: MaybeStr<'a>,
     /// True if the subagent began with the history of its session.
     #[serde(rename = "isFork")]
     is_fork: MaybeBool,
@@ -99,7 +103,11 @@ impl TranscriptFormat for ClaudeCode {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        decode::add_record(index, record)
+        if index.may_be_worker() {
+            decode::add_record(index, record)
+        } else {
+            workflow::add_record(index, record)
+        }
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
@@ -120,16 +128,25 @@ impl TranscriptFormat for ClaudeCode {
         layout::spilled_result(location, session, call, name)
     }
 
-    fn starter(
+    fn reporters(
         &self,
         location: &TranscriptLocation,
         metadata: &dyn Fn() -> Option<Vec<u8>>,
-    ) -> Option<RelPath> {
-        let session = layout::starter(location, None)?;
+    ) -> Vec<RelPath> {
+        let Some(session) = layout::starter(location, None) else { return Vec::new() };
         let metadata = metadata();
         let metadata = metadata.as_deref().and_then(agent_metadata);
         let agent = metadata.and_then(|metadata| metadata.parent.non_empty());
-        agent.map_or(Some(session), |agent| layout::starter(location, Some(&agent)))
+        let starter = match agent {
+            Some(agent) => layout::starter(location, Some(&agent)),
+            None => Some(session),
+        };
+        let run = layout::run_records(location);
+        starter.into_iter().chain(run.into_iter().flatten()).collect()
+    }
+
+    fn work_folder(&self, location: &TranscriptLocation) -> Option<RelPath> {
+        layout::states_folder(location)
     }
 
     fn copied_from(
@@ -157,6 +174,7 @@ impl TranscriptFormat for ClaudeCode {
             status: Status::Abandoned,
             word: "stopped".into(),
             message: String::new(),
+            result: None,
         })
     }
 
@@ -187,6 +205,8 @@ impl TranscriptFormat for ClaudeCode {
         if let Some(parent) = metadata.parent.non_empty().filter(|_| !is_session) {
             worker.parent = Some(shorten(&parent, WORD_MAX).into());
         }
+        let phase = metadata.phase.non_empty().filter(|_| !is_session);
+        worker.tags.extend(phase.map(|phase| shorten(&phase, WORD_MAX).into()));
         let agent_type = metadata.agent_type.non_empty().map(|text| shorten(&text, WORD_MAX));
         let default_type = if is_session { "session" } else { "agent" };
         worker.task_type = Some(agent_type.map_or_else(|| default_type.into(), SharedStr::from));

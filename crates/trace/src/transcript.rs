@@ -179,7 +179,8 @@ impl Format for Transcripts {
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
         let folder = as_virtual_dir(folder)?;
         for end in [folder.reported_end(None), folder.job_end()].into_iter().flatten() {
-            let ReportedEnd { status, word, message } = &end;
+            let ReportedEnd { status, word, message, result } = &end;
+            hash.update(&result.as_ref().map_or(0, |text| text.hash).to_le_bytes());
             for part in [status.as_str(), word, message] {
                 hash.update(&[0]).update(part.as_bytes());
             }

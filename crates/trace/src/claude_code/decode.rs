@@ -77,6 +77,10 @@ fn line_turn<'a>(line: &'a TranscriptLine<'_>) -> Option<Turn<'a>> {
     match line.kind.as_str() {
         "queue-operation" => Some(Turn { request, results, at_ms, ..Turn::default() }),
         "attachment" => Some(Turn { results, at_ms, ..Turn::default() }),
+        "result" => {
+            let text = line.returned_text()?;
+            Some(Turn { role: Role::Assistant, text, ..Turn::default() })
+        }
         _ => None,
     }
 }
@@ -251,7 +255,7 @@ pub(super) fn reported_end(report: &Notification<'_>) -> Option<ReportedEnd> {
     };
     let [word, message] =
         [report.status, report.summary].map(|text| truncate(text.to_owned(), TITLE_MAX));
-    Some(ReportedEnd { status, word, message })
+    Some(ReportedEnd { status, word, message, result: None })
 }
 
 /// Sets the final status of a subagent inside the transcript, as reported to its parent.

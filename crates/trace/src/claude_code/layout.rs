@@ -6,7 +6,7 @@
 use super::super::Candidates;
 use super::super::json_text::json_text;
 use super::super::probe::Probe;
-use super::super::transcript::{Container, Holds, Shape, TranscriptLocation};
+use super::super::transcript::{Container, Holds, Member, Shape, TranscriptLocation};
 use super::schema::decode;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::SkipReason;
@@ -19,8 +19,19 @@ const JOBS: &str = "jobs";
 pub(super) const JOB_STATE: &str = "state.json";
 const JOB_ID_LEN: usize = 8;
 const SUBAGENTS: &str = "subagents";
-/// The directory of workflows, in [`SUBAGENTS`]. Each workflow is a directory of transcripts.
+/// The directory of workflows, in [`SUBAGENTS`]. Each run is a directory of transcripts. The
+/// directory of that name in the session's directory has a file for each run that has ended.
 const WORKFLOWS: &str = "workflows";
+/// The file beside the transcripts of a run that reports the results of its agents.
+const JOURNAL: &str = "journal.jsonl";
+const STATE_SUFFIX: &str = ".json";
+/// The members of the state of a run that are read.
+pub(super) const STATE: [Member; 4] = [
+    Member::Value("taskId"),
+    Member::Value("error"),
+    Member::Value("status"),
+    Member::List("workflowProgress"),
+];
 /// The directory of results too large for the transcript, in a session's directory.
 const RESULTS: &str = "tool-results";
 const TRANSCRIPT_SUFFIX: &[u8] = b".jsonl";
@@ -31,13 +42,14 @@ const KNOWN_LINE_TYPES: [&str; 6] =
 
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     let names: Vec<Name> = path.names().collect();
-    let at = names.iter().position(is_transcript)?;
+    let Some(at) = names.iter().position(is_transcript) else { return locate_state(&names) };
     let (before, rest) = names.split_at_checked(at)?;
     let (file, inside) = rest.split_first()?;
     let is_agent = file.as_bytes().starts_with(AGENT_PREFIX);
+    let is_journal = is_journal(before, file);
     // Beneath the project: <session>/subagents/… for a subagent, else only the transcript.
     let below = match before.iter().rposition(|name| name.as_bytes() == SUBAGENTS.as_bytes()) {
-        Some(subagents) if is_agent && subagents > 0 => subagents - 1,
+        Some(subagents) if (is_agent || is_journal) && subagents > 0 => subagents - 1,
         _ => before.len(),
     };
     let (project, beneath) = before.split_at_checked(below)?;
@@ -53,7 +65,11 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
         folder: join(project),
         container: Container::File,
         shape: Shape::Lines,
-        holds: if is_agent { Holds::One } else { Holds::OneAndNested },
+        holds: match file {
+            _ if is_journal => Holds::Nested,
+            _ if is_agent => Holds::One,
+            _ => Holds::OneAndNested,
+        },
         session: beneath.first().cloned().or_else(|| (!is_agent).then(|| stem.clone())),
         name: agent.clone().unwrap_or(own_name),
         metadata: is_agent.then(|| agent_metadata(&transcript, &stem)).flatten(),
@@ -62,8 +78,51 @@ pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
     })
 }
 
+/// Parses the path of the state of a workflow's run, in a session's directory.
+fn locate_state(names: &[Name]) -> Option<TranscriptLocation> {
+    let [project @ .., session, workflows, file] = names else { return None };
+    let stem = file.as_bytes().strip_suffix(STATE_SUFFIX.as_bytes())?;
+    let is_state = workflows.as_bytes() == WORKFLOWS.as_bytes();
+    is_state.then(|| TranscriptLocation {
+        folder: project.iter().fold(RelPath::root(), |path, name| path.join(name)),
+        transcript: RelPath::from(session.clone()).join(workflows).join(file),
+        container: Container::File,
+        shape: Shape::Documents(&STATE),
+        holds: Holds::Nested,
+        session: Some(session.clone()),
+        agent: None,
+        name: Name::new(stem).unwrap_or_else(|_| file.clone()),
+        metadata: None,
+    })
+}
+
+fn is_journal(before: &[Name], file: &Name) -> bool {
+    let folders = before.iter().rev().map(Name::as_bytes).skip(1);
+    file.as_bytes() == JOURNAL.as_bytes()
+        && folders.take(2).eq([WORKFLOWS.as_bytes(), SUBAGENTS.as_bytes()])
+}
+
 pub(super) fn is_session(location: &TranscriptLocation) -> bool {
-    location.holds != Holds::One && location.agent.is_none()
+    location.holds == Holds::OneAndNested && location.agent.is_none()
+}
+
+/// Returns the paths of the state and the journal of the workflow's run that started the agent at
+/// `location`, from the store's root.
+pub(super) fn run_records(location: &TranscriptLocation) -> Option<[RelPath; 2]> {
+    let names: Vec<Name> = location.transcript.names().collect();
+    let [session, subagents, workflows, run, _] = names.as_slice() else { return None };
+    let is_run = (subagents.as_bytes(), workflows.as_bytes())
+        == (SUBAGENTS.as_bytes(), WORKFLOWS.as_bytes());
+    let state = Name::new([run.as_bytes(), STATE_SUFFIX.as_bytes()].concat()).ok()?;
+    let session = location.folder.join(session);
+    let journal = session.join(subagents).join(workflows).join(run).join_path(&path(JOURNAL));
+    is_run.then(|| [session.join(workflows).join(&state), journal])
+}
+
+/// Returns the directory of the states of a session's workflows, from the project's directory.
+pub(super) fn states_folder(location: &TranscriptLocation) -> Option<RelPath> {
+    let session = location.session.clone().filter(|_| is_session(location))?;
+    Some(RelPath::from(session).join_path(&path(WORKFLOWS)))
 }
 
 /// Returns the directory of the process that runs a session in the background, from the store's
@@ -176,16 +235,23 @@ fn add_project(
                 add_transcripts(&folder, &entries, found);
             }
         }
+        let states = project.join(&entry.name).join_path(&path(WORKFLOWS));
+        let entries = list_if_present(store, &states, found)?.unwrap_or_default();
+        let files = entries.iter().filter(|entry| entry.kind == Kind::File);
+        let states = files.map(|file| states.join(&file.name));
+        found.folders.extend(states.filter(|path| locate(path).is_some()));
     }
     Ok(())
 }
 
-/// Adds the transcripts of one directory. In subagent directories only agents' files count, because
-/// a journal adds nothing.
+/// Adds the transcripts of one directory. In subagent directories, only the files of agents and the
+/// journals of workflows count.
 fn add_transcripts(folder: &RelPath, entries: &[DirEntry], found: &mut Candidates) {
-    let only_agents = folder.names().any(|name| name.as_bytes() == SUBAGENTS.as_bytes());
+    let folders: Vec<Name> = folder.names().collect();
+    let only_agents = folders.iter().any(|name| name.as_bytes() == SUBAGENTS.as_bytes());
     for DirEntry { name, kind } in entries {
-        if !is_transcript(name) || only_agents && !name.as_bytes().starts_with(AGENT_PREFIX) {
+        let is_agent = name.as_bytes().starts_with(AGENT_PREFIX);
+        if !is_transcript(name) || only_agents && !is_agent && !is_journal(&folders, name) {
             continue;
         }
         match kind {

@@ -115,6 +115,9 @@ pub(super) struct TranscriptLine<'a> {
     model_usage: MaybeObject<BTreeMap<String, MaybeObject<ModelUsage>>>,
     #[serde(rename = "hasUnknownModelCost")]
     has_unknown_cost: MaybeBool,
+    /// The result of an agent, in the journal of a workflow.
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -495,6 +498,14 @@ impl TranscriptLine<'_> {
         let sources = [original.unwrap_or_default(), self.request_session.as_str()];
         let own = self.session_id.as_str();
         sources.into_iter().find(|id| !id.is_empty() && !own.is_empty() && *id != own)
+    }
+
+    /// Returns the result of an agent in the journal of a workflow: a text, or any other value as
+    /// JSON.
+    pub(super) fn returned_text(&self) -> Option<Cow<'_, str>> {
+        let json = self.result?.get();
+        let text = serde_json::from_str(json).map_or(Cow::Borrowed(json), Cow::Owned);
+        Some(text).filter(|text: &Cow<'_, str>| !text.trim().is_empty())
     }
 
     pub(super) fn permission_to_run(&self) -> Permission {

@@ -26,10 +26,11 @@ const INTERRUPTED: &str = "[Request interrupted by user";
 
 /// Beginnings of a line in the result of a call whose work goes on in the background. The ID of
 /// the work follows.
-const STARTED: [&str; 3] = [
+const STARTED: [&str; 4] = [
     "Command running in background with ID: ",
     "Command was manually backgrounded by user with ID: ",
     "Async agent launched successfully",
+    "Workflow launched in background. Task ID: ",
 ];
 /// The text before the ID of a command that was moved to the background.
 const MOVED: &str = "was moved to the background (ID: ";

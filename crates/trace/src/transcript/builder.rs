@@ -214,6 +214,20 @@ impl<'f> IndexBuilder<'f> {
         self.holds != Holds::One
     }
 
+    /// Returns true if the transcript's own conversation is a worker.
+    pub(crate) fn may_be_worker(&self) -> bool {
+        self.holds != Holds::Nested
+    }
+
+    pub(crate) fn reads_documents(&self) -> bool {
+        self.shape != Shape::Lines
+    }
+
+    /// Creates a reference to a text whose beginning is not kept.
+    pub(crate) fn unread_text(span: Span, text: &str) -> TextRef {
+        TextRef { head: String::new(), ..text_ref(span, text) }
+    }
+
     pub(crate) fn note_record(&mut self, id: &str, conversation: usize) {
         self.records.insert(shorten_id(id), conversation);
     }

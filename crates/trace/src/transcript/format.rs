@@ -81,13 +81,20 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
-    /// Returns the path of the transcript that started the worker at `location` and reports its
-    /// end, from the store's root. `metadata` reads the file beside its transcript.
-    fn starter(
+    /// Returns the paths of the records that may report the end of the worker at `location`, from
+    /// the store's root: the transcript that started it, and others. The first that does counts.
+    /// `metadata` reads the file beside its transcript.
+    fn reporters(
         &self,
         _location: &TranscriptLocation,
         _metadata: &dyn Fn() -> Option<Vec<u8>>,
-    ) -> Option<RelPath> {
+    ) -> Vec<RelPath> {
+        Vec::new()
+    }
+
+    /// Returns the directory of records that report the ends of work that the worker at `location`
+    /// started in the background, from the directory of `location`.
+    fn work_folder(&self, _location: &TranscriptLocation) -> Option<RelPath> {
         None
     }
 

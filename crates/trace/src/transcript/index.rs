@@ -196,11 +196,19 @@ pub struct ReportedEnd {
     pub(crate) status: Status,
     pub(crate) word: String,
     pub(crate) message: String,
+    /// The text that the worker returned, in the record that reports the end.
+    pub(crate) result: Option<TextRef>,
 }
 
 impl ReportedEnd {
     /// Replaces the status of `worker`, its source and the error, which come from its own record.
+    /// A report of success counts only if that record shows no end, and one without a message
+    /// leaves the error of the same failure.
     pub fn apply(&self, worker: &mut Worker) {
+        let is_known = worker.status == self.status && self.message.is_empty();
+        if is_known || self.status == Status::Completed && worker.status.is_finished() {
+            return;
+        }
         worker.status = self.status;
         worker.status_source = Some(self.word.as_str().into());
         worker.error = Some(self.message.clone()).filter(|message| !message.is_empty());

@@ -1,6 +1,7 @@
 //! The virtual directory of a conversation: files generated from its transcript, and the transcript
 //! itself.
 
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::index::{
     CallEntry, CallResult, Conversation, CopiedHistory, LineFile, ReportedEnd, TextRef,
     TranscriptIndex,
 };
-use super::location::{Container, TranscriptLocation};
+use super::location::{Container, Holds, TranscriptLocation};
 use super::open_file::{GrowingFile, OwnPart, StaticFile, with_turns_at};
 use super::requests::request_text;
 use super::thread::CALLS;
@@ -24,6 +25,7 @@ use super::turn::Span;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Status;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, File, Identity, Kind, Meta, Store, Time, read_range};
 
@@ -56,6 +58,8 @@ enum VirtualNode {
     Lines(LineFile),
     Metadata(RelPath),
     Text(TextRef),
+    /// A text in the record of another worker.
+    TextBeside(Box<VirtualDir>, TextRef),
     Requests,
     Commands,
     Calls,
@@ -136,21 +140,76 @@ impl VirtualDir {
         read_range(&*self.folder.open(path).ok()?, 0, METADATA_MAX).ok()
     }
 
-    /// Returns the end of the worker that the transcript of its starter reports. Reads that
-    /// transcript until `deadline` passes. For `None`, uses only the part that was read before.
+    /// Returns the end of the worker that another record reports, such as the transcript of its
+    /// starter. Reads these until `deadline` passes. For `None`, uses only the parts that were read
+    /// before.
     pub(super) fn reported_end(&self, deadline: Option<Deadline<'_>>) -> Option<ReportedEnd> {
-        if !self.reads_others {
-            return None;
-        }
-        let starter = self.format.starter(&self.location, &|| self.read_metadata())?;
+        self.reporters().find_map(|reporter| self.end_in(&reporter, deadline))
+    }
+
+    /// Returns the text that the worker returned by a record that is no worker's transcript, and
+    /// that record. Reads it until `deadline` passes.
+    pub(super) fn returned(&self, deadline: Deadline<'_>) -> Option<(VirtualDir, TextRef)> {
+        let mut reporters =
+            self.reporters().filter(|reporter| reporter.location.holds == Holds::Nested);
+        reporters.find_map(|reporter| {
+            let text = self.end_in(&reporter, Some(deadline))?.result?;
+            Some((reporter, text))
+        })
+    }
+
+    fn reporters(&self) -> impl Iterator<Item = VirtualDir> {
+        let paths = match self.reads_others {
+            true => self.format.reporters(&self.location, &|| self.read_metadata()),
+            false => Vec::new(),
+        };
+        paths.into_iter().filter_map(|path| self.beside(&path))
+    }
+
+    fn end_in(&self, reporter: &VirtualDir, deadline: Option<Deadline<'_>>) -> Option<ReportedEnd> {
         if let Some(deadline) = deadline {
-            let location = self.format.locate(&starter)?;
-            let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
-            let starter = VirtualDir::new(self.folder.clone(), location, format, transcripts, true);
             // Without it, the worker's own record counts.
-            let _ = starter.index(deadline);
+            let _ = reporter.index(deadline);
         }
-        self.transcripts.end(&starter, &self.location.name.to_text())
+        let end = self.transcripts.end(&reporter.path, &self.location.name.to_text());
+        end.filter(|end| end.status != Status::Unknown)
+    }
+
+    /// Returns the ends of work in the background that other records report, by the ID of the
+    /// work. Reads these until `deadline` passes.
+    pub(super) fn ended_work(
+        &self,
+        tasks: &[&str],
+        deadline: Deadline<'_>,
+    ) -> HashMap<String, ReportedEnd> {
+        let mut ends = HashMap::new();
+        for (path, _) in if tasks.is_empty() { Vec::new() } else { self.work_records() } {
+            let path = self.location.folder.join_path(&path);
+            let Some(record) = self.beside(&path) else { continue };
+            let _ = record.index(deadline);
+            let found = tasks
+                .iter()
+                .filter_map(|task| Some(((*task).to_owned(), self.transcripts.end(&path, task)?)));
+            ends.extend(found);
+        }
+        ends
+    }
+
+    /// Returns the files that report the ends of work in the background, with their metadata.
+    fn work_records(&self) -> Vec<(RelPath, Meta)> {
+        let folder = self.format.work_folder(&self.location).filter(|_| self.reads_others);
+        let Some(folder) = folder else { return Vec::new() };
+        let entries = self.folder.list(&folder).unwrap_or_default();
+        let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
+        let files = files.map(|file| folder.join(&file.name));
+        files.filter_map(|file| Some((file.clone(), self.folder.stat(&file).ok()?))).collect()
+    }
+
+    /// Returns the transcript at `path`, from the store's root, if it lies in the same directory.
+    fn beside(&self, path: &RelPath) -> Option<VirtualDir> {
+        let location = self.format.locate(path)?;
+        let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
+        Some(VirtualDir::new(self.folder.clone(), location, format, transcripts, true))
     }
 
     /// Returns the path of the transcript whose records this one repeats without a mark. `metadata`
@@ -173,10 +232,8 @@ impl VirtualDir {
         source: &RelPath,
         deadline: Deadline<'_>,
     ) -> Result<Option<Arc<CopiedHistory>>> {
-        let Some(location) = self.format.locate(source) else { return Ok(None) };
-        let session = location.name.clone();
-        let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
-        let source = VirtualDir::new(self.folder.clone(), location, format, transcripts, true);
+        let Some(source) = self.beside(source) else { return Ok(None) };
+        let session = source.location.name.clone();
         let Ok((index, is_complete)) = source.index(deadline) else { return Ok(None) };
         if !is_complete {
             return Err(Error::Late);
@@ -255,6 +312,7 @@ impl VirtualDir {
                 Err(error) => return Err(error),
             }
         }
+        metas.extend(self.work_records().into_iter().map(|(_, meta)| meta));
         Ok(metas)
     }
 
@@ -325,7 +383,13 @@ impl VirtualDir {
             }
             (THREAD, None) => Ok(VirtualNode::Lines(LineFile::Thread)),
             (TASK, None) => text_node(Conversation::task),
-            (RESULT, None) => text_node(Conversation::result),
+            (RESULT, None) => match text_node(Conversation::result) {
+                Err(Error::NotFound) => {
+                    let (record, text) = self.returned(Deadline::never()).ok_or(Error::NotFound)?;
+                    Ok(VirtualNode::TextBeside(Box::new(record), text))
+                }
+                node => node,
+            },
             (REQUESTS, None) => {
                 let has_requests = !self.conversation(&*index()?)?.requests.is_empty();
                 has_requests.then_some(VirtualNode::Requests).ok_or(Error::NotFound)
@@ -439,7 +503,18 @@ impl VirtualDir {
         Ok(texts)
     }
 
-    fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
+    fn text_file(
+        &self,
+        path: &RelPath,
+        text: &TextRef,
+        record: &VirtualDir,
+    ) -> Result<Box<dyn File>> {
+        let transcript = self.transcript_meta()?;
+        let meta = self.file_meta(&transcript, path.as_bytes(), text.hash, text.bytes, None);
+        Ok(Box::new(StaticFile::new(meta, record.read_text(text)?)))
+    }
+
+    pub(super) fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
         with_turns_at(&*file, &*self.format, text_ref.span, |turns| {
             let texts = turns.iter().map(|turn| &turn.text);
@@ -484,7 +559,7 @@ impl Store for VirtualDir {
                 Ok(self.file_meta(&transcript, name, 0, size, None))
             }
             VirtualNode::Metadata(path) => self.folder.stat(&path),
-            VirtualNode::Text(text) => {
+            VirtualNode::Text(text) | VirtualNode::TextBeside(_, text) => {
                 Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
             VirtualNode::Requests => self.requests_meta(&transcript, &*self.full_index()?),
@@ -513,7 +588,7 @@ impl Store for VirtualDir {
                 if conversation.commands_size() > 0 {
                     entries.push(file(COMMANDS)?);
                 }
-                if conversation.result().is_some() {
+                if conversation.result().is_some() || self.returned(Deadline::never()).is_some() {
                     entries.push(file(RESULT)?);
                 }
                 entries.push(DirEntry { name: Name::new(CALLS)?, kind: Kind::Folder });
@@ -555,16 +630,8 @@ impl Store for VirtualDir {
                 let file = GrowingFile::new(file, format, location, kind, meta, transcript, index);
                 Ok(Box::new(file))
             }
-            VirtualNode::Text(text) => {
-                let meta = self.file_meta(
-                    &self.transcript_meta()?,
-                    path.as_bytes(),
-                    text.hash,
-                    text.bytes,
-                    None,
-                );
-                Ok(Box::new(StaticFile::new(meta, self.read_text(&text)?)))
-            }
+            VirtualNode::Text(text) => self.text_file(path, &text, self),
+            VirtualNode::TextBeside(record, text) => self.text_file(path, &text, &record),
             VirtualNode::Requests => {
                 let index = self.full_index()?;
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;

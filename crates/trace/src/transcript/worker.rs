@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::super::value::{shorten, truncate};
-use super::builder::IndexBuilder;
+use super::builder::{HEAD_MAX, IndexBuilder};
 use super::format::{Session, SessionMetadata, TranscriptFormat};
 use super::index::{CallEntry, Conversation, Ending, ReportedEnd, StatedStatus, TranscriptIndex};
 use super::location::{Container, Shape, TranscriptLocation};
@@ -298,9 +298,14 @@ pub(super) fn read_record(
         tokens_by_model,
         ..Trace::default()
     };
+    let open = conversation.calls.iter().filter(|call| call.is_open());
+    let tasks: Vec<&str> = open.filter_map(|call| call.task.as_deref()).collect();
+    let ends = folder.ended_work(&tasks, deadline);
     for (at, call) in conversation.calls.iter().enumerate() {
-        let call = tool_call(folder, &index, at, call, &mut trace)?;
-        trace.calls.push(call);
+        let mut tool_call = tool_call(folder, &index, at, call, &mut trace)?;
+        let end = call.task.as_ref().filter(|_| call.is_open()).and_then(|task| ends.get(task));
+        end.into_iter().for_each(|end| end_call(&mut tool_call, end));
+        trace.calls.push(tool_call);
     }
     // The call that hands in the work ends the conversation and needs no result.
     let handed_in = conversation.calls.last().filter(|_| conversation.submission.is_some());
@@ -311,7 +316,10 @@ pub(super) fn read_record(
     }
     trace.task =
         conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
-    trace.final_words = conversation.final_words().map(|text| text.head.trim().to_owned());
+    trace.final_words = match conversation.final_words() {
+        Some(text) => Some(text.head.trim().to_owned()),
+        None => returned_words(folder, deadline)?,
+    };
     trace.final_words_in_parent = folder.location().agent.is_some()
         && trace.final_words.is_none()
         && conversation.is_stated_by_parent;
@@ -339,6 +347,20 @@ pub(super) fn read_record(
     Ok(Record { worker, trace, unread: 0 })
 }
 
+/// Ends a call whose work in the background has ended by another record. Without a success or a
+/// failure, the call stays open.
+fn end_call(call: &mut ToolCall, end: &ReportedEnd) {
+    call.outcome = match end.status {
+        Status::Completed => Outcome::Ok,
+        Status::Failed => Outcome::Failed,
+        _ => return,
+    };
+    call.is_open = false;
+    if call.outcome == Outcome::Ok {
+        call.suspect = Some(end.message.clone()).filter(|message| !message.is_empty());
+    }
+}
+
 fn last_step(conversation: &Conversation) -> LastStep {
     let last = conversation.calls.last();
     let is_refused = last
@@ -351,6 +373,13 @@ fn last_step(conversation: &Conversation) -> LastStep {
         Ending::Interrupted => LastStep::Interruption,
         _ => LastStep::Other,
     }
+}
+
+/// Returns the beginning of the text that the worker returned by the record of another one.
+fn returned_words(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<Option<String>> {
+    let Some((record, text)) = folder.returned(deadline) else { return Ok(None) };
+    let text = String::from_utf8_lossy(&record.read_text(&text)?).into_owned();
+    Ok(Some(truncate(text.trim().to_owned(), HEAD_MAX)))
 }
 
 /// Returns true if a conversation holds more than its tokens allow.
