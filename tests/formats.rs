@@ -5,6 +5,7 @@ mod calls;
 mod checks;
 mod claude_code;
 pub mod codex;
+pub mod copied_corpus;
 mod documented;
 mod expected;
 mod first_implementation;

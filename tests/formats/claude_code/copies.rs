@@ -1,11 +1,20 @@
 //! Tests of sessions and subagents whose records begin with those of another session.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{DirEntry, File, Meta, Store};
 use swarmletfs_tree::catalog::{Freshness, Source};
 use swarmletfs_tree::tree::{Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
 
 use super::*;
-use crate::support::Seen;
+use crate::formats::copied_corpus::Sums;
+use crate::support::intercept::{InterceptedStore, Interceptor};
+use crate::support::{Seen, scale};
 
 /// A way to copy a session, with the marks that the program leaves on the lines.
 type Way = (&'static str, fn(&mut Value));
@@ -53,20 +62,6 @@ fn seen(transcripts: &[(&str, &Transcript)]) -> Checked {
     Checked::of(&tree(&store))
 }
 
-/// Returns the sums of the swarm: calls, failed calls, tokens and changed files.
-fn sums(checked: &Checked) -> [u64; 5] {
-    let mut sums = [0; 5];
-    for row in checked.workers().iter().map(|id| checked.index(id)) {
-        let (calls, tokens) = (&row["calls"], &row["tokens"]);
-        let values = [&calls["total"], &calls["failed"], &tokens["input"], &tokens["output"]];
-        let files = json!(row["files_edited"].as_array().map_or(0, Vec::len));
-        for (sum, value) in sums.iter_mut().zip(values.into_iter().chain([&files])) {
-            *sum += value.as_u64().unwrap_or_default();
-        }
-    }
-    sums
-}
-
 #[test]
 fn copy_of_a_session_shows_its_own_part_only() {
     let original = original();
@@ -100,14 +95,21 @@ fn copies_without_an_own_part_add_nothing() {
     let original = original();
     let bytes = original.bytes();
     let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
-    let whole = sums(&seen(&[("s", &original)]));
+    let sums = |transcripts: &[(&str, &Transcript)]| {
+        let store = store();
+        for (session, transcript) in transcripts {
+            put(&store, session, transcript);
+        }
+        Sums::read(&tree(&store))
+    };
+    let whole = sums(&[("s", &original)]);
     for (way, mark) in WAYS {
         for count in 2..=lines.len() {
             let mut part = Transcript::new("s");
             part.raw(lines[..count].concat());
             let copy = part.copied("f", mark);
+            assert_eq!(sums(&[("s", &original), ("f", &copy)]), whole, "{way}, {count} lines");
             let checked = seen(&[("s", &original), ("f", &copy)]);
-            assert_eq!(sums(&checked), whole, "{way}, {count} lines");
             assert_eq!(checked.index("f")["title"], "Fix the flaky test.", "{way}, {count} lines");
             assert_eq!(checked.index("f")["continues"], "s", "{way}, {count} lines");
         }
@@ -132,37 +134,154 @@ fn session_that_names_itself_is_no_copy() {
     assert_eq!(checked.index("s")["calls"]["total"], 2);
 }
 
+/// Sessions in a ring, each of which claims to continue the next one, are read, and end.
 #[test]
 fn sessions_that_continue_each_other_are_read() {
     let original = original();
-    let mut first = original.copied("f", mark_answer);
-    first.user("Go on.").says("Done.");
-    let mut second = original.copied("s", |line| {
-        if line["type"] == "assistant" {
-            line["requestSessionId"] = json!("f");
+    for ring in [&["s", "f"][..], &["s", "f", "g"], &["s"]] {
+        let store = store();
+        for (at, id) in ring.iter().enumerate() {
+            let next = ring[(at + 1) % ring.len()];
+            let mut session = original.copied(id, |line| {
+                line["forkedFrom"] = json!({"sessionId": next, "messageUuid": "u1"});
+            });
+            session.user(format!("I am {id}.")).bash(&format!("own{at}"), "make", "done");
+            put(&store, id, session.says("Done."));
         }
-    });
-    second.user("Stop.").says("Stopped.");
-    let checked = seen(&[("s", &second), ("f", &first)]);
-    assert_eq!(checked.index("s")["continues"], "f");
-    assert_eq!(checked.index("f")["continues"], "s");
-    assert_eq!(checked.index("s")["title"], "Stop.");
+        let checked = Checked::of(&tree(&store));
+        for (at, id) in ring.iter().enumerate() {
+            let next = ring[(at + 1) % ring.len()];
+            let index = checked.index(id);
+            // A session that names itself is no copy.
+            let (continues, calls) = match ring.len() {
+                1 => (Value::Null, 3),
+                _ => (json!(next), 1),
+            };
+            assert_eq!(index["continues"], continues, "{ring:?}");
+            assert_eq!(index["calls"]["total"], calls, "{ring:?}");
+            assert_eq!(checked.has(id, "continues"), ring.len() > 1, "{ring:?}");
+        }
+    }
 }
 
-/// An original that only the view of another owner shows is not linked.
+/// An original outside the view leaves no trace: the view shows the same with and without it,
+/// whatever it holds.
 #[test]
-fn link_leads_to_no_worker_outside_the_view() {
+fn original_outside_the_view_leaves_no_trace() {
     let mut copy = original().copied("f", mark_answer);
     copy.user("Go on.").says("Done.");
+    let shown = [None, Some(original()), Some(begun())].map(|other| {
+        let store = store();
+        put(&store, "f", &copy);
+        if let Some(other) = other {
+            put(&store, "s", &other);
+            let agent = path(format!("{PROJECT}/s/subagents/agent-a.jsonl"));
+            store.write(&agent, Transcript::of_agent("s", "a").user("Look.").bytes());
+        }
+        let filter = Filter { run: Some("f".into()), ..Filter::default() };
+        let source = Source::from_store(store, None);
+        let source = source.with_format(Box::new(ClaudeCode::transcripts()));
+        let source = source.with_stale_after(Duration::MAX);
+        let view = View::new(vec![source], Freshness::default(), filter).unwrap();
+        Checked::of(&Tree::new(view, Settings::default()))
+    });
+    assert_eq!(shown[0].workers(), ["f"]);
+    for other in &shown[1..] {
+        assert!(!other.has("f", "continues"));
+        for file in ["summary", "requests.txt", "thread.jsonl", "source.jsonl"] {
+            assert_eq!(other.bytes("f", file), shown[0].bytes("f", file), "{file}");
+        }
+        let names = |checked: &Checked| checked.0.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(other), names(&shown[0]));
+    }
+}
+
+/// IDs that another session has, too, hide nothing: neither records, calls nor messages.
+#[test]
+fn ids_of_another_session_hide_nothing() {
+    let original = original();
+    let twin = original.copied("f", |_| ());
+    let checked = seen(&[("s", &original), ("f", &twin)]);
+    for id in ["s", "f"] {
+        let index = checked.index(id);
+        assert!(index["continues"].is_null(), "{id}");
+        assert_eq!((&index["calls"]["total"], &index["calls"]["failed"]), (&json!(2), &json!(1)));
+    }
+    // A fork repeats only records that are equal, not those with an ID of its session.
+    let mut own = Transcript::of_agent("s", "a");
+    own.user("Check the config.").bash("own1", "npm test", "3 passed").says("Fine.");
+    let index = fork(&own).index("a");
+    assert_eq!((&index["calls"]["total"], &index["outcome"]), (&json!(1), &json!("ok")));
+    // Two sessions of the ID that a copy names: the link leads to one that the view has.
     let store = store();
-    store.write(&place("s"), original().bytes());
-    store.write(&place("f"), copy.bytes());
-    let filter = Filter { run: Some("f".into()), ..Filter::default() };
-    let source = Source::from_store(store, None).with_format(Box::new(ClaudeCode::transcripts()));
-    let view = View::new(vec![source], Freshness::default(), filter).unwrap();
-    let checked = Checked::of(&Tree::new(view, Settings::default()));
-    assert_eq!(checked.workers(), ["f"]);
-    assert!(!checked.has("f", "continues"));
+    put(&store, "s", &original);
+    store.write(&path("projects/-other/s.jsonl"), original.bytes());
+    put(&store, "f", &original.copied("f", mark_answer));
+    let checked = Checked::of(&tree(&store));
+    assert_eq!(checked.workers(), ["f", "s", "s~2"]);
+    assert_eq!(checked.0[&b"workers/f/continues"[..]], Seen::Link(b"../s".to_vec()));
+    assert_eq!(checked.index("s~2")["calls"]["total"], 2);
+}
+
+/// Counts the calls of a store.
+#[derive(Clone, Default)]
+struct CallCounter(Arc<AtomicU64>);
+
+impl Interceptor for CallCounter {
+    fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta, Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        store.stat(path)
+    }
+
+    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>, Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        store.list(path)
+    }
+
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>, Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        store.open(path)
+    }
+}
+
+/// Lists a store with `count` copies of one session. Returns the number of calls of the store.
+fn calls_to_list_copies(count: usize, are_agents: bool) -> u64 {
+    let (store, original) = (store(), original());
+    put(&store, "s", &original);
+    for number in 0..count {
+        let id = format!("f{number}");
+        if !are_agents {
+            let mut copy = original.copied(&id, mark_answer);
+            put(&store, &id, copy.user("Go on.").says("Done."));
+            continue;
+        }
+        let mut copy = original.copied("s", |line| line["isSidechain"] = json!(true));
+        copy.line(json!({"type": "user", "isSidechain": true, "uuid": id.clone(),
+            "message": {"content": "Go on."}}));
+        let file = |end: &str| path(format!("{PROJECT}/s/subagents/agent-{id}{end}"));
+        store.write(&file(".jsonl"), copy.bytes());
+        store.write(&file(".meta.json"), r#"{"isFork": true}"#);
+    }
+    let counter = CallCounter::default();
+    let counted = InterceptedStore::new(counter.clone(), store);
+    let source = Source::from_store(Arc::new(counted), None);
+    let source = source.with_format(Box::new(ClaudeCode::transcripts()));
+    let settings = Settings { deadline: Duration::from_secs(3_600), ..Settings::default() };
+    let view = View::new(vec![source], Freshness::default(), Filter::default()).unwrap();
+    let rows = crate::formats::rows(&Tree::new(view, settings));
+    assert_eq!(rows.len(), count + 1);
+    assert!(rows.iter().all(|(id, row)| id == "s" || row["continues"] == "s"));
+    counter.0.load(Ordering::Relaxed)
+}
+
+/// The cost of many copies of one session is proportional to their number.
+#[test]
+fn many_copies_of_a_session_take_calls_in_proportion() {
+    let few = scale::scale(500).max(50);
+    for are_agents in [false, true] {
+        let [few, many] = [few, 10 * few].map(|count| calls_to_list_copies(count, are_agents));
+        assert!(many <= 11 * few, "{few} calls, and {many} for ten times as many");
+    }
 }
 
 #[test]

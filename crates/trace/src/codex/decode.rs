@@ -355,15 +355,19 @@ fn total_tokens(event: &Payload<'_>) -> Option<RolloutTokens> {
 }
 
 /// Sets the tokens of the session from a total. The total of a fork begins with the tokens of its
-/// original.
+/// original, or anew: then the first one equals the tokens of the last request.
 fn set_own_tokens(index: &mut IndexBuilder<'_>, total: Tokens, event: &Payload<'_>) {
     let last = event.info.0.as_ref().and_then(|info| info.last_token_usage.0).map(tokens);
     if let Some((last, main)) = last.zip(index.conversation(MAIN)) {
         main.peak_context = main.peak_context.max(last.context());
     }
+    let is_first = index.index.main.recent_messages.is_empty();
     let facts = &mut index.index.facts;
-    if facts.forked_from.is_some() && facts.tokens_before.is_none() {
-        facts.tokens_before = last.map(|last| difference(total, last));
+    if facts.forked_from.is_some() {
+        let is_anew = is_first && last == Some(total) && facts.tokens_before != last;
+        if is_anew || facts.tokens_before.is_none() {
+            facts.tokens_before = last.map(|last| difference(total, last));
+        }
     }
     let before = facts.tokens_before.unwrap_or_default();
     index.set_total_tokens(MAIN, difference(total, before));
