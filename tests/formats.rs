@@ -20,6 +20,7 @@ mod outcome_fields;
 mod outcomes;
 mod recognition;
 mod recorded_calls;
+mod situations;
 mod stubs;
 mod torn;
 pub mod workspace_changes;

@@ -1,8 +1,8 @@
 //! Sums over many sessions of Claude Code and Codex, with copies of them made in every way.
 //!
-//! Each copy goes on with a part of its own; until then it would show the task of its original, which
-//! a search finds. The same sessions are also read with these parts as
-//! sessions by themselves, so that nothing is copied. Both swarms have the same sums.
+//! Each copy goes on with a part of its own; until then it would show the task of its original,
+//! which a search finds. The same sessions are also read with these parts as sessions by
+//! themselves, so that nothing is copied. Both swarms have the same sums.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -374,7 +374,7 @@ fn copies_of_a_corpus_leave_its_sums() {
 /// The control: without their marks, copies count twice.
 #[test]
 fn copies_without_marks_count_twice() {
-    let mut rng = fastrand::Rng::with_seed(1);
+    let mut rng = scale::rng();
     let mut session = Transcript::new("s");
     work(&mut session, "s", &mut rng);
     let swarms = Swarms::default();
