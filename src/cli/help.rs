@@ -85,7 +85,11 @@ pub(super) fn normalize(arguments: Vec<OsString>, command: &Command) -> Vec<OsSt
         return [program, name].into_iter().chain(before).chain(after).cloned().collect();
     }
     match rest.split_first() {
-        Some((help, names)) if help == HELP_COMMAND => {
+        // Another path or word is no command, and is refused as one.
+        Some((help, names))
+            if help == HELP_COMMAND
+                && names.first().is_none_or(|name| command.find_subcommand(name).is_some()) =>
+        {
             let help = OsStr::new("--help").to_owned();
             [program].into_iter().chain(names).cloned().chain([help]).collect()
         }
@@ -132,6 +136,7 @@ mod tests {
             ("swarmletfs help", "swarmletfs --help"),
             ("swarmletfs help worker create", "swarmletfs worker create --help"),
             ("swarmletfs cat help", "swarmletfs cat help"),
+            ("swarmletfs help /mnt/a", "swarmletfs help /mnt/a"),
         ] {
             assert_eq!(normal(typed), expected, "{typed}");
         }
