@@ -6,8 +6,8 @@
 >>> view = swarmletfs.open(store)
 >>> for worker in view.workers(status="failed"):
 ...     print(worker.id, worker.info["cause"], sep=": ")
-restore: exit=1: pg_restore: error: No space left on device
 restore-2: exit=1: pg_restore: error: timeout
+restore: exit=1: pg_restore: error: No space left on device
 
 docs/PYTHON.md has more.
 """

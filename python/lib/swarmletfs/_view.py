@@ -110,7 +110,7 @@ class View:
         run: str | int | None = None,
         limit: int | None = None,
     ) -> Sequence[RecordedWorker]:
-        """Returns the workers that match all arguments, in the order of index.json.
+        """Returns the workers that match all arguments, newest first.
 
         `status` is what a worker reports of itself: `running`, `completed`, `failed`, `abandoned`.
         `outcome` is what its record shows: `ok`, `failed`, `unknown`. `attention` is whether it needs
