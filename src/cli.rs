@@ -8,14 +8,15 @@
 //!
 //! The commands, and every message to a person. `serve` runs a mount, `discover` finds stores, and
 //! `store_selection` opens them. `tree_commands` holds the commands that need no mount: `list`,
-//! `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`. `mount_helper` is
-//! the program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor` finds problems,
-//! `validate` reports the parts of a store that were not understood, and `probe` tries operations
-//! that may hang in another process. `run` runs a command as a worker: it makes the worker and its
-//! draft, has `sandbox` run the command, lets `draft` search for changes in a thread of its own,
-//! and finishes the worker. `hook` answers a hook of an agent program: it opens a store that is
-//! restricted to one transcript, and prints the `verdict` of `output`. `in_process` has the
-//! functions that a program calls in its own process instead of a command; none of them prints.
+//! `cost`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`. `help` puts
+//! the commands into groups, and options behind their command. `mount_helper` is the program under
+//! the name `mount.swarmletfs`, as mount(8) runs it. `doctor` finds problems, `validate` reports
+//! the parts of a store that were not understood, and `probe` tries operations that may hang in
+//! another process. `run` runs a command as a worker: it makes the worker and its draft, has
+//! `sandbox` run the command, lets `draft` search for changes in a thread of its own, and finishes
+//! the worker. `hook` answers a hook of an agent program: it opens a store that is restricted to
+//! one transcript, and prints the `verdict` of `output`. `in_process` has the functions that a
+//! program calls in its own process instead of a command; none of them prints.
 //!
 //! # Processes
 //!
@@ -294,13 +295,13 @@ pub fn main() -> ExitCode {
     if let Some(code) = completions::complete(&arguments, help::command) {
         return code;
     }
-    let command = help::command();
+    let mut command = help::command();
     let arguments = help::normalize(arguments, &command);
     let arguments = mount_helper::expand_short_form(arguments, &command);
     if arguments.len() < 2 {
-        return exit::from_write(command.clone().print_help());
+        return exit::from_write(command.print_help());
     }
-    let parsed = command.clone().try_get_matches_from(&arguments);
+    let parsed = command.try_get_matches_from_mut(&arguments);
     let (cli, matches) = match parsed.and_then(|it| Ok((Cli::from_arg_matches(&it)?, it))) {
         Ok(parsed) => parsed,
         Err(error) => {

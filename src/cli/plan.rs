@@ -1,5 +1,5 @@
-//! A validated mount: the stores to mount, the mountpoint, the users of `mount --owners`, and the
-//! log of reads.
+//! A validated mount: the stores to mount, the mountpoint, the users of `mount --owners`, the
+//! prices, and the log of reads.
 //!
 //! The file of `mount --owners` is a JSON object from the ids of owners to user names or numbers:
 //! `{"alice": "alice", "build-bot": 998}`.

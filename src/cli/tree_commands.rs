@@ -76,6 +76,19 @@ pub(super) struct ReaderArgs {
     pager: PagerArgs,
 }
 
+/// Options that select the workers and limit reading, without a size of evidence.txt.
+#[derive(Debug, Args)]
+struct WorkersArgs {
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
+}
+
 /// Help without its short form, for commands in which -h is `--human-readable`.
 #[derive(Debug, Args)]
 struct LongHelp {
@@ -111,13 +124,12 @@ impl TreeReader {
         Self::open_selection(StoreSelection::from_args(view)?, time, budget)
     }
 
-    fn open_priced(
-        view: &ViewArgs,
-        time: &TimeArgs,
+    fn open_workers(
+        arguments: &WorkersArgs,
         prices: Option<Arc<Prices>>,
     ) -> anyhow::Result<TreeReader> {
-        let selection = StoreSelection::from_args(view)?;
-        Self::open_with(selection, time, |settings| Settings { prices, ..settings })
+        let selection = StoreSelection::from_args(&arguments.view)?;
+        Self::open_with(selection, &arguments.time, |settings| Settings { prices, ..settings })
     }
 
     fn open_selection(

@@ -9,10 +9,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::super::terminal;
 use super::list::WorkerFilterArgs;
-use super::{TimeArgs, TreeReader};
-use crate::cli::pager::{AnswerKind, PagerArgs};
+use super::{TreeReader, WorkersArgs};
+use crate::cli::pager::AnswerKind;
 use crate::cli::plan::read_prices;
-use crate::cli::view_args::ViewArgs;
 use crate::output::cost::CostGroup;
 use crate::render::list::WorkerQuery;
 
@@ -62,13 +61,7 @@ pub(crate) struct CostArgs {
     filter: WorkerFilterArgs,
 
     #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    time: TimeArgs,
-
-    #[command(flatten)]
-    pager: PagerArgs,
+    reader: WorkersArgs,
 }
 
 /// Prints the costs.
@@ -78,10 +71,10 @@ pub(crate) struct CostArgs {
 /// Fails if the prices or a store cannot be read, or stdout cannot be written.
 pub(crate) fn run(arguments: &CostArgs) -> anyhow::Result<ExitCode> {
     let prices = read_prices(arguments.prices.as_deref())?;
-    let reader = TreeReader::open_priced(&arguments.view, &arguments.time, prices)?;
-    let query = WorkerQuery { width: Some(terminal::width()), ..arguments.filter.query() };
+    let reader = TreeReader::open_workers(&arguments.reader, prices)?;
+    let query = WorkerQuery { table: Some(terminal::width()), ..arguments.filter.query() };
     let (page, missing) = reader.tree.costs(&query, arguments.by)?;
-    let mut out = reader.out(arguments.pager, AnswerKind::Text, false);
+    let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, false);
     let missing = missing.map(|missing| missing.to_string());
     let written = if arguments.json {
         missing.iter().for_each(|missing| terminal::print_message(missing));
@@ -93,9 +86,9 @@ pub(crate) fn run(arguments: &CostArgs) -> anyhow::Result<ExitCode> {
     };
     let written = out.close(written);
     if page.json.total.workers == 0 {
-        arguments.view.quiet.inform("no worker matches; try fewer filters");
+        arguments.reader.view.quiet.inform("no worker matches; try fewer filters");
     } else if page.json.total.usd.is_none() {
-        arguments.view.quiet.inform(
+        arguments.reader.view.quiet.inform(
             "no record states a cost; try --prices FILE, of which `swarmletfs cost --help` shows \
              the form",
         );

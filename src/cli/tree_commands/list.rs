@@ -8,10 +8,9 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::super::{duration, terminal};
-use super::{TimeArgs, TreeReader, json};
+use super::{TreeReader, WorkersArgs, json};
 use crate::analysis::facets::Facet;
-use crate::cli::pager::{AnswerKind, PagerArgs};
-use crate::cli::view_args::ViewArgs;
+use crate::cli::pager::AnswerKind;
 use crate::render::list::{WorkerList, WorkerQuery};
 
 pub(crate) const HELP: &str = "\
@@ -118,13 +117,7 @@ pub(crate) struct WorkerListArgs {
     wide: bool,
 
     #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    time: TimeArgs,
-
-    #[command(flatten)]
-    pager: PagerArgs,
+    reader: WorkersArgs,
 }
 
 /// Prints the table.
@@ -133,12 +126,13 @@ pub(crate) struct WorkerListArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(crate) fn run(arguments: &WorkerListArgs) -> anyhow::Result<ExitCode> {
-    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
-    let width = (!arguments.wide).then(terminal::width);
-    let query = WorkerQuery { width, ..arguments.filter.query() };
+    let reader = TreeReader::open_workers(&arguments.reader, None)?;
+    let width = || if arguments.wide { usize::MAX } else { terminal::width() };
+    let table = (!arguments.json).then(width);
+    let query = WorkerQuery { table, ..arguments.filter.query() };
     let listed = reader.tree.list_workers(reader.tree.root(), &query)?;
     let WorkerList { table, workers, missing, .. } = listed.unwrap_or_default();
-    let mut out = reader.out(arguments.pager, AnswerKind::Text, false);
+    let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, false);
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| workers.iter().try_for_each(add))
     } else {
@@ -147,7 +141,7 @@ pub(crate) fn run(arguments: &WorkerListArgs) -> anyhow::Result<ExitCode> {
     };
     let written = out.close(written);
     if workers.is_empty() {
-        arguments.view.quiet.inform(
+        arguments.reader.view.quiet.inform(
             "no worker matches; try fewer filters, or `swarmletfs ls by/status` and the like for \
              the values that there are",
         );

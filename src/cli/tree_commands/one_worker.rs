@@ -8,11 +8,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::compare::{WORKERS, named};
-use super::{TimeArgs, TreeReader, cat, is_absence, path_hint};
+use super::{TreeReader, WorkersArgs, cat, is_absence, path_hint};
 use crate::cli::colors::ColorArgs;
-use crate::cli::pager::{AnswerKind, PagerArgs, for_terminal};
+use crate::cli::pager::{AnswerKind, for_terminal};
 use crate::cli::terminal::print_message;
-use crate::cli::view_args::ViewArgs;
 use crate::error::Result;
 use crate::name::{Name, printable};
 use crate::route::CHANGES;
@@ -58,13 +57,7 @@ pub(crate) struct OneWorkerArgs {
     worker: OsString,
 
     #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    time: TimeArgs,
-
-    #[command(flatten)]
-    pager: PagerArgs,
+    reader: WorkersArgs,
 }
 
 /// Arguments of `diff`.
@@ -108,8 +101,8 @@ fn print(
     kind: AnswerKind,
     read: impl FnOnce(&TreeReader, &[u8]) -> Result<Vec<u8>>,
 ) -> anyhow::Result<ExitCode> {
-    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
-    let mut out = reader.out(arguments.pager, kind, false);
+    let reader = TreeReader::open_workers(&arguments.reader, None)?;
+    let mut out = reader.out(arguments.reader.pager, kind, false);
     let id = named(&arguments.worker);
     let bytes = read(&reader, id).unwrap_or_else(|error| {
         let worker = [WORKERS, id].concat();

@@ -127,7 +127,7 @@ struct ModelPrices {
     output: f64,
     cache_read: Option<f64>,
     cache_creation: Option<f64>,
-    /// Of tokens that the cache keeps for an hour.
+    /// The price of tokens that the cache keeps for an hour.
     cache_creation_1h: Option<f64>,
 }
 

@@ -641,10 +641,7 @@ impl Store for VirtualDir {
                         parts.iter().map(|part| request_text(turns, *part)).collect()
                     })
                 })?;
-                if bytes.len() as u64 != meta.size {
-                    return Err(Error::Stale);
-                }
-                Ok(Box::new(StaticFile::new(meta, bytes)))
+                whole_file(meta, bytes)
             }
             VirtualNode::Commands => {
                 let index = self.full_index()?;
@@ -653,10 +650,7 @@ impl Store for VirtualDir {
                 let bytes = self.conversation(&index)?.render_commands(|span| {
                     with_turns_at(&*file, &*self.format, span, commands::called_with)
                 })?;
-                if bytes.len() as u64 != meta.size {
-                    return Err(Error::Stale);
-                }
-                Ok(Box::new(StaticFile::new(meta, bytes)))
+                whole_file(meta, bytes)
             }
             VirtualNode::Call(at) => {
                 let index = self.full_index()?;
@@ -701,6 +695,14 @@ impl Store for VirtualDir {
     fn source_files(&self) -> Option<Result<Vec<Meta>>> {
         Some(self.source_and_result_metas())
     }
+}
+
+/// Returns the file with the metadata `meta`, unless its size shows that the transcript changed.
+fn whole_file(meta: Meta, bytes: Vec<u8>) -> Result<Box<dyn File>> {
+    if bytes.len() as u64 != meta.size {
+        return Err(Error::Stale);
+    }
+    Ok(Box::new(StaticFile::new(meta, bytes)))
 }
 
 /// Returns true if a file beside a transcript counts as missing. Its name may come from the

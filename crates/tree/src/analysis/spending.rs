@@ -63,6 +63,16 @@ pub struct CostSum {
 }
 
 impl CostSum {
+    fn add(&mut self, cost: WorkerCost) {
+        let (amount, number) = match cost.is_computed {
+            true => (&mut self.computed, &mut self.computed_workers),
+            false => (&mut self.stated, &mut self.stated_workers),
+        };
+        *amount += cost.usd;
+        *number += 1;
+        self.partial += usize::from(cost.is_partial);
+    }
+
     pub fn total(&self) -> Usd {
         [self.stated, self.computed].into_iter().sum()
     }
@@ -179,15 +189,7 @@ impl<'a> Spending<'a> {
         let mut sum = CostSum::default();
         for &at in workers.iter().filter(|at| !self.is_included(**at, &members)) {
             match self.cost(at) {
-                Some(cost) => {
-                    let (amount, number) = match cost.is_computed {
-                        true => (&mut sum.computed, &mut sum.computed_workers),
-                        false => (&mut sum.stated, &mut sum.stated_workers),
-                    };
-                    *amount += cost.usd;
-                    *number += 1;
-                    sum.partial += usize::from(cost.is_partial);
-                }
+                Some(cost) => sum.add(cost),
                 None => sum.unknown += usize::from(self.used_tokens(at)),
             }
         }
@@ -200,6 +202,12 @@ impl<'a> Spending<'a> {
         let mut sums: BTreeMap<&str, CostSum> = BTreeMap::new();
         for (at, row) in self.rows.iter().enumerate() {
             let Some(digest) = row.digest.as_deref() else { continue };
+            let of_model = |usd, is_computed, is_partial| WorkerCost {
+                usd,
+                is_computed,
+                is_partial,
+                includes_children: false,
+            };
             if let Some(stated) = &digest.cost {
                 let only = digest.tokens_by_model.keys().next();
                 let only = only.filter(|_| digest.tokens_by_model.len() == 1);
@@ -207,24 +215,18 @@ impl<'a> Spending<'a> {
                 let whole = whole.map(|model| (model, stated.total));
                 let parts = stated.by_model.iter().map(|(model, cost)| (model, *cost)).chain(whole);
                 for (model, cost) in parts {
-                    let sum = sums.entry(model).or_default();
-                    sum.stated += cost;
-                    sum.stated_workers += 1;
-                    sum.partial += usize::from(stated.is_partial);
+                    let cost = of_model(cost, false, stated.is_partial);
+                    sums.entry(model).or_default().add(cost);
                 }
                 continue;
             }
+            let is_included = self.is_included(at, &all);
             for (model, tokens) in &digest.tokens_by_model {
                 let sum = sums.entry(model).or_default();
-                let is_included = self.is_included(at, &all);
                 match prices.and_then(|prices| prices.cost(model, *tokens)) {
                     _ if is_included || tokens.total() == 0 => {}
                     None => sum.unknown += 1,
-                    Some(cost) => {
-                        sum.computed += cost;
-                        sum.computed_workers += 1;
-                        sum.partial += usize::from(digest.tokens_are_partial);
-                    }
+                    Some(cost) => sum.add(of_model(cost, true, digest.tokens_are_partial)),
                 }
             }
         }

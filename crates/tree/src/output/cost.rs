@@ -153,13 +153,13 @@ impl<'a> CostRow<'a> {
 }
 
 /// Sums the costs of `rows` by group, the most expensive first; days are in their order, the latest
-/// first. The table keeps to `width`, in characters, if it can; `None` cuts nothing.
+/// first. The table keeps to `width`, in characters, if it can.
 pub fn page(
     visible: &VisibleWorkers,
     rows: &[WorkerRow],
     by: CostGroup,
     prices: Option<&Prices>,
-    width: Option<usize>,
+    width: usize,
 ) -> CostPage {
     let spending = Spending::new(rows, prices);
     let all: Vec<usize> = (0..rows.len()).collect();
@@ -270,9 +270,9 @@ fn by_model<'a>(
         }
     }
     let mut sums = spending.by_model(prices);
-    let models = sums.keys().copied().filter(|model| !used.contains_key(model));
-    let unused: Vec<&str> = models.collect();
-    used.extend(unused.into_iter().map(|model| (model, Default::default())));
+    for model in sums.keys() {
+        used.entry(model).or_default();
+    }
     let rows = used.into_iter().map(|(model, (workers, tokens))| CostRow {
         name: Some(model.to_owned()).filter(|model| !model.is_empty()),
         worker: None,
@@ -283,12 +283,7 @@ fn by_model<'a>(
     rows.collect()
 }
 
-fn table(
-    visible: &VisibleWorkers,
-    groups: &[CostRow<'_>],
-    by: CostGroup,
-    width: Option<usize>,
-) -> String {
+fn table(visible: &VisibleWorkers, groups: &[CostRow<'_>], by: CostGroup, width: usize) -> String {
     let column = |header, cell: &dyn Fn(&CostRow<'_>) -> String| {
         Column::new(header, groups.iter().map(cell))
     };

@@ -32,11 +32,12 @@ pub struct WorkerQuery {
     pub text: Option<String>,
     /// Only workers after the one with this id.
     pub after: Option<String>,
-    /// Width of the table in characters; `None` cuts nothing.
-    pub width: Option<usize>,
+    /// Width of the table in characters, if one is wanted; `usize::MAX` cuts nothing.
+    pub table: Option<usize>,
 }
 
-/// The workers that a query admits, newest first, as a table and as entries of index.json.
+/// The workers that a query admits, newest first, as entries of index.json, and as a table if the
+/// query wants one.
 #[derive(Debug, Default)]
 pub struct WorkerList {
     pub table: String,
@@ -98,7 +99,8 @@ impl Renderer {
                 list.task_types.extend(entry.task_type.clone());
             }))
             .collect();
-        list.table = table_of(&visible, &newest, query.width);
+        let table = query.table.map(|width| table_of(&visible, &newest, width));
+        list.table = table.unwrap_or_default();
         let admitted = newest.iter().filter_map(|(_, row, _)| entries.remove(&row.member.name));
         list.workers = admitted.collect();
         Ok(Some(list))
@@ -115,7 +117,10 @@ impl Renderer {
         let admitted = rows.into_iter().zip(&attention);
         let admitted = admitted.filter(|(row, needs)| query.admits(row, needs));
         let rows: Vec<WorkerRow> = admitted.map(|(row, _)| row).collect();
-        Ok((cost::page(&visible, &rows, by, self.prices(), query.width), missing))
+        Ok((
+            cost::page(&visible, &rows, by, self.prices(), query.table.unwrap_or(usize::MAX)),
+            missing,
+        ))
     }
 
     /// Returns the workers of a scope, and the parts that are missing because time ran out.

@@ -68,7 +68,7 @@ pub(super) fn table(visible: &VisibleWorkers, newest: &[ListedWorker<'_>], max: 
         .take(max)
         .copied()
         .collect();
-    let mut out = table_of(visible, &shown, Some(WIDTH));
+    let mut out = table_of(visible, &shown, WIDTH);
     if newest.len() > shown.len() {
         out.push_str(&format!("and {} more in index.json\n", newest.len() - shown.len()));
     }
@@ -76,22 +76,16 @@ pub(super) fn table(visible: &VisibleWorkers, newest: &[ListedWorker<'_>], max: 
 }
 
 /// Returns the table of `newest`, the result of [`newest_first`]. It keeps to `width`, in
-/// characters, if it can; `None` cuts nothing. Empty without workers.
-pub fn table_of(
-    visible: &VisibleWorkers,
-    newest: &[ListedWorker<'_>],
-    width: Option<usize>,
-) -> String {
+/// characters, if it can. Empty without workers.
+pub fn table_of(visible: &VisibleWorkers, newest: &[ListedWorker<'_>], width: usize) -> String {
     render(columns(visible, newest), width)
 }
 
 /// Lays out the columns that are not empty; see [`table_of`]. Empty without rows.
-pub fn render(mut columns: Vec<Column>, width: Option<usize>) -> String {
+pub fn render(mut columns: Vec<Column>, width: usize) -> String {
     let rows = columns.first().map_or(0, |column| column.cells.len());
     columns.retain(|column| !column.is_empty());
-    if let Some(width) = width {
-        fit(&mut columns, width);
-    }
+    fit(&mut columns, width);
     let mut out = String::new();
     if rows > 0 {
         push_line(&mut out, &columns, |column| column.header);
