@@ -110,6 +110,26 @@ fn costs_are_summed_once() {
 }
 
 #[test]
+fn workers_that_name_each_other_as_parents_hide_no_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join(PROJECT).join("s/subagents");
+    fs::create_dir_all(&root).unwrap();
+    for (agent, parent, usd) in [("a1", "a2", 1.0), ("a2", "a1", 2.0), ("a3", "a3", 4.0)] {
+        let mut record = Transcript::of_agent("s", agent);
+        record.user("Look.").says("Seen.");
+        record.line(json!({"type": "cost-state", "totalCostUSD": usd, "startTime": 1}));
+        fs::write(root.join(format!("agent-{agent}.jsonl")), record.bytes()).unwrap();
+        let meta = json!({"parentAgentId": parent}).to_string();
+        fs::write(root.join(format!("agent-{agent}.meta.json")), meta).unwrap();
+    }
+    let all = costs(&folder, &[]);
+    // The cost of the first in the ring includes the other one.
+    let group = |name: &str, workers, stated| (name.to_owned(), workers, stated, 0.0);
+    assert_eq!(groups(&all), [group("a3", 1, 4.0), group("a1", 2, 1.0)], "{all}");
+    assert_eq!(all["total"]["usd"], 5.0, "{all}");
+}
+
+#[test]
 fn table_of_costs_marks_what_is_computed_and_what_is_missing() {
     let (folder, _) = sessions();
     let prices = prices(&folder, LARGE);

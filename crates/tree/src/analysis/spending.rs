@@ -9,8 +9,7 @@ use super::worker_digest::{WorkerDigest, WorkerRow};
 use swarmletfs_base::model::{Prices, Usd};
 use swarmletfs_base::text::count;
 
-/// Maximum number of levels between a worker and one whose cost includes it. Records can name each
-/// other as parents.
+/// Maximum number of levels between a worker and one whose cost includes it.
 const DEPTH_MAX: usize = 100;
 
 /// The cost of one worker.
@@ -132,14 +131,16 @@ impl<'a> Spending<'a> {
     pub fn new(rows: &'a [WorkerRow], prices: Option<&Prices>) -> Spending<'a> {
         let by_id: HashMap<String, usize> =
             rows.iter().enumerate().map(|(at, row)| (row.member.name.display(), at)).collect();
-        let parents: Vec<Option<usize>> = rows
-            .iter()
-            .enumerate()
-            .map(|(at, row)| {
-                let parent = by_id.get(row.worker().parent.as_deref()?).copied();
-                parent.filter(|parent| *parent != at)
-            })
-            .collect();
+        let parents = rows.iter().map(|row| by_id.get(row.worker().parent.as_deref()?).copied());
+        let mut parents: Vec<Option<usize>> = parents.collect();
+        // Records can name each other as parents. The first of a ring then has none.
+        for at in 0..parents.len() {
+            if above(&parents, at).any(|parent| parent == at)
+                && let Some(parent) = parents.get_mut(at)
+            {
+                *parent = None;
+            }
+        }
         let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
         for (at, parent) in parents.iter().enumerate() {
             if let Some(parent) = parent {
@@ -157,8 +158,7 @@ impl<'a> Spending<'a> {
     /// Returns the positions of the worker that started the one at `at`, of the one that started
     /// that, and so on.
     pub fn above(&self, at: usize) -> impl Iterator<Item = usize> {
-        let parent = |at: usize| self.parents.get(at).copied().flatten();
-        std::iter::successors(parent(at), move |at| parent(*at)).take(DEPTH_MAX)
+        above(&self.parents, at)
     }
 
     fn cost(&self, at: usize) -> Option<WorkerCost> {
@@ -244,4 +244,9 @@ impl<'a> Spending<'a> {
             members.contains(&above) && self.cost(above).is_some_and(|cost| cost.includes_children)
         })
     }
+}
+
+fn above(parents: &[Option<usize>], at: usize) -> impl Iterator<Item = usize> {
+    let parent = |at: usize| parents.get(at).copied().flatten();
+    std::iter::successors(parent(at), move |at| parent(*at)).take(DEPTH_MAX)
 }
