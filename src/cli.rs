@@ -77,6 +77,8 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
 
+use plan::read_own_programs;
+
 use crate::name::printable;
 use crate::sandbox::{Stage, serve_stage};
 
@@ -322,6 +324,12 @@ pub fn main() -> ExitCode {
             };
         }
     };
+    // A hook disturbs nobody.
+    if let Err(error) = read_own_programs()
+        && !matches!(cli.command, Command::Hook(_))
+    {
+        return exit::report(Err(error));
+    }
     exit::report(match cli.command {
         Command::Mount(arguments) => {
             mount::run(*arguments, matches.subcommand_matches("mount")).map(|()| ExitCode::SUCCESS)

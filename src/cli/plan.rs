@@ -7,29 +7,30 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Error, anyhow, bail};
 use nix::unistd::{Uid, User};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use super::exit::UsageError;
-use super::mount_options::MountOptions;
+use super::mount_options::{MountOptions, user_folder};
 use super::mountinfo::{Mount, MountTable};
 use super::store_selection::StoreSelection;
 use super::terminal::{QuietArg, display_path};
 use super::{diagnosis, log};
+use crate::cache::vary;
 use crate::catalog::{Freshness, STALE_AFTER};
 use crate::digest::{digest, to_hex};
 use crate::fuse::{MountAccess, MountExtras, MountListing, OwnerDir, OwnerDirs, Session, Trees};
-use crate::model::Prices;
+use crate::model::{Prices, add_programs};
 use crate::name::{printable, to_file_name};
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
 use crate::text::budget::Budget;
@@ -216,6 +217,30 @@ pub(super) fn read_prices(path: Option<&Path>) -> anyhow::Result<Option<Arc<Pric
     };
     let prices = read().with_context(|| format!("cannot use the prices in {}", display_path(path)));
     Ok(Some(Arc::new(prices?)))
+}
+
+/// Reads the programs that the user names as checks, if there is a list of them.
+///
+/// # Errors
+///
+/// The list cannot be read, or has a line of another form.
+pub(super) fn read_own_programs() -> anyhow::Result<()> {
+    let Some(folder) = user_folder("XDG_CONFIG_HOME", ".config") else { return Ok(()) };
+    let path = folder.join("swarmletfs/checks");
+    let file = match open_regular(&path) {
+        Err(error) if is_absent(&error) => return Ok(()),
+        file => file.and_then(|(file, _)| read_text(&file)),
+    };
+    let add =
+        |list: String| add_programs(&list).map(|()| vary(list.as_bytes())).map_err(Error::msg);
+    file.and_then(add)
+        .with_context(|| format!("cannot use the list of checks {}", display_path(&path)))
+}
+
+fn is_absent(error: &Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    let kind = error.downcast_ref().map(io::Error::kind);
+    matches!(kind, Some(NotFound | NotADirectory | PermissionDenied))
 }
 
 fn open_regular(path: &Path) -> anyhow::Result<(File, Metadata)> {

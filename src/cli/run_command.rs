@@ -5,20 +5,21 @@
 //! - `streams`: pipes and terminals that the command writes to, and why their order is exact; our
 //!   stdout and stderr, and the recorded part of the output
 //! - `spawn`: the command starts as if we were not there, and gets our signals
-//! - `descendants`: the processes that the command started, and the process that keeps a command of
-//!   a worker's tools
+//! - `descendants`: the processes that the command started
+//! - `keeper`: the process that keeps a command of a worker's tools
 //!
 //! Without a terminal of its own, the command stays in our process group, and keeps stdin and every
 //! other descriptor. So job control, a job server of make and the terminal work as without us.
 
 mod descendants;
 #[cfg(feature = "mcp")]
+mod keeper;
 mod session;
 mod spawn;
 mod streams;
 
 #[cfg(feature = "mcp")]
-pub(super) use descendants::keep_command;
+pub(super) use keeper::keep_command;
 pub(super) use spawn::find_program;
 
 use std::collections::BTreeMap;

@@ -126,6 +126,7 @@ fn ended_subagent_is_answered_with_the_proof() {
         let context = sessions.context(&event).expect("an answer");
         for part in [
             "[swarmletfs] Record of agent a1b2c3 (agent): failed: its last call failed. 3 calls, 1 failed, 1 suspect.\n",
+            "\nAttention high: contradicted, red_at_end\n",
             "\nFailed call: tool_calls/003_Bash.txt \"",
             "error: no disk",
             "\nRecorded as ok, but looks like a failure: tool_calls/001_Bash.txt \"",

@@ -95,7 +95,8 @@ fn claude_code_is_followed_while_it_runs_and_read_afterwards() {
     // The failure that a pipe hid from the exit code.
     for part in [
         &*format!(
-            "agent {reviewer} (general-purpose): ok by the record; 1 call looks like a failure."
+            "agent {reviewer} (general-purpose): failed: tool_calls/002_Bash.txt was red when it was \
+             last seen. 2 calls, 1 suspect.\nAttention high: contradicted, red_at_end\n"
         ),
         "Recorded as ok, but looks like a failure: tool_calls/002_Bash.txt \"2 tests, 1 failed\"",
         &*format!("worker_id={reviewer}]"),

@@ -108,9 +108,57 @@ fn a_refused_call_is_named_until_its_work_is_done() {
         })
     };
     let tests = json!({"command": "make test-integration"});
+    let unanswered = refused("Bash", tests.clone(), "echo").2;
+    assert!(unanswered.contains("denied by rule: Permission to use it"), "{unanswered}");
     assert_eq!(refused("Bash", tests.clone(), "echo").1, ["denied"]);
     assert_eq!(refused("Bash", tests, "make test-integration").1, [""; 0]);
     assert_eq!(refused("ExitPlanMode", json!({"plan": "x"}), "echo").1, [""; 0]);
+}
+
+/// Promise: An index says who refused a call.
+#[test]
+fn an_index_says_who_refused() {
+    for (text, by) in [
+        (REFUSED, json!("user")),
+        ("PreToolUse:Bash hook error: no", json!("hook")),
+        ("Permission to use Bash with command x has been denied.", json!("rule")),
+        ("Cancelled: parallel tool call Bash errored", Value::Null),
+    ] {
+        let store = transcript::store();
+        let mut session = Transcript::new("s");
+        session.user("Do it.").call("c", "Bash", json!({"command": "make test"}));
+        let block = json!([{"type": "tool_result", "tool_use_id": "c", "content": text,
+            "is_error": true}]);
+        session.line(json!({"type": "user", "message": {"role": "user", "content": block},
+            "toolDenialBeforeRun": true}));
+        session.bash("d", "echo", "ok\n").says("I see.");
+        store.write(&place("s"), session.bytes());
+        let tree = tree_with_stale_after(&store, Duration::from_nanos(1));
+        let text = see(&tree, "workers/s/index.json").unwrap().text().to_owned();
+        let index: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(index["attention"]["reasons"][0]["by"], by, "{index:#}");
+    }
+}
+
+/// Promise: The changes since a cursor name the workers that need a person first, and say why.
+#[test]
+fn changes_say_who_needs_a_person() {
+    let store = transcript::store();
+    let mut session = Transcript::new("s");
+    session.user("Do it.");
+    failed(&mut session, "c", "cargo test", "Exit code 1\n1 test failed");
+    session.bash("d", "echo", "x").says("I see.");
+    store.write(&place("s"), session.bytes());
+    let mut other = Transcript::new("t");
+    other.user("Do it.").bash("c", "ls", "a").says("Done.");
+    store.write(&place("t"), other.bytes());
+    let tree = tree_with_stale_after(&store, Duration::from_nanos(1));
+    let text = see(&tree, "since/0").unwrap().text().to_owned();
+    let second = text.lines().nth(1).unwrap_or_default();
+    assert!(second.starts_with("needs a person: s: red_at_end: "), "{text}");
+    assert!(second.ends_with("1 test failed"), "{text}");
+    assert!(text.contains("Z; attention high: red_at_end; 8 files: "), "{text}");
+    assert_eq!(text.matches("attention").count(), 1, "{text}");
 }
 
 /// Promise: A failed worker is a reason for its parent, unless the parent made that good.

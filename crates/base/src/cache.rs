@@ -22,14 +22,24 @@ pub const CACHE_FORMAT: u32 = 9;
 
 /// Returns the cache key of `parts`; `kind` separates the kinds of entries.
 ///
-/// The key also covers [`CACHE_FORMAT`] and the user and groups of the process, so that processes
-/// with different read permissions share nothing.
+/// The key also covers [`CACHE_FORMAT`], the variant of [`vary`], and the user and groups of the
+/// process, so that processes with different read permissions share nothing.
 pub fn key(kind: &str, parts: &[&[u8]]) -> Key {
     let mut hash = blake3::Hasher::new();
-    for part in [&CACHE_FORMAT.to_le_bytes()[..], reader(), kind.as_bytes()].iter().chain(parts) {
+    let variant = VARIANT.get().map(Vec::as_slice);
+    let common = [&CACHE_FORMAT.to_le_bytes()[..], reader(), kind.as_bytes()];
+    for part in common.iter().chain(parts).chain(&variant) {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     digest(&hash)
+}
+
+/// What else results depend on in this process.
+static VARIANT: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Makes `variant` a part of all keys from now on. Only the first call has an effect.
+pub fn vary(variant: &[u8]) {
+    VARIANT.get_or_init(|| variant.to_vec());
 }
 
 /// Returns the encoded user and groups of this process.

@@ -269,9 +269,60 @@ pub fn denial_line(result: &str) -> Option<String> {
     (!is_cancelled).then_some(line)
 }
 
+/// Texts in the reason of a refused call, by who refused it.
+const DENIERS: [(&str, &str); 16] = [
+    ("PreToolUse:", "hook"),
+    ("PreToolUse hook", "hook"),
+    // A command may follow, with any words in it.
+    ("Permission to use ", "rule"),
+    ("Permission for this tool use was denied", "user"),
+    ("auto mode", "classifier"),
+    ("auto-mode", "classifier"),
+    ("classifier", "classifier"),
+    ("user doesn't want", "user"),
+    ("user did not allow", "user"),
+    ("user declined", "user"),
+    ("user rejected", "user"),
+    ("rejected by user", "user"),
+    ("haven't granted", "nobody"),
+    ("requires approval", "nobody"),
+    ("denied by your permission settings", "rule"),
+    ("Blocked: ", "program"),
+];
+
+/// Returns who refused a call by the reason in its result: `user`, `rule`, `hook`, `classifier`,
+/// `program`, or `nobody` if no person could be asked. `None` if the reason does not say it.
+pub fn denier(reason: &str) -> Option<&'static str> {
+    DENIERS.into_iter().find(|(text, _)| reason.contains(text)).map(|(_, by)| by)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_denial_says_who_refused() {
+        for (reason, by) in [
+            ("The user doesn't want to proceed with this tool use.", Some("user")),
+            ("Permission to use Bash with command rm has been denied.", Some("rule")),
+            ("File is in a directory that is denied by your permission settings.", Some("rule")),
+            ("Permission to use Bash with command vi PreToolUse has been denied.", Some("rule")),
+            ("PreToolUse:Bash hook error: no pushes; permission denied", Some("hook")),
+            (
+                "Permission for this action was denied by the Claude Code auto mode classifier. \
+                 Reason: it deletes data",
+                Some("classifier"),
+            ),
+            (
+                "Claude requested permissions to use Write, but you haven't granted it yet.",
+                Some("nobody"),
+            ),
+            ("Blocked: standalone sleep 60.", Some("program")),
+            ("no", None),
+        ] {
+            assert_eq!(denier(reason), by, "{reason}");
+        }
+    }
 
     #[test]
     fn what_is_found_fast_is_what_is_there() {

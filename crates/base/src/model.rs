@@ -15,7 +15,7 @@ pub use remark::{
     EXAMPLES_MAX, Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport,
     Skipped, SkippedEntries, WorkerCheck,
 };
-pub use work::{CallKind, TestScope, WorkStep};
+pub use work::{CallKind, TestScope, WorkStep, add_programs};
 pub use workspace_changes::{
     Base, CHANGES_FILES_MAX, CHANGES_VERSION, CONTENT_MAX, ChangeKind, ChangedFile, ChangedPath,
     CommandExit, EntryKind, EntryState, FileEdit, RecordedChanges, RecordedEdits, RecordedHunk,

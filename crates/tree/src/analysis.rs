@@ -13,7 +13,6 @@ pub mod digest_store;
 pub mod excerpt;
 pub mod facets;
 pub mod file_uses;
-pub mod isolation;
 mod line_scores;
 mod lines;
 pub mod missing;

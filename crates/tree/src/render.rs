@@ -16,10 +16,9 @@ use std::sync::Arc;
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
-use crate::analysis::isolation::{PART_GRACE, Subject};
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::{Clock, Settings};
+use crate::analysis::settings::{Clock, PART_GRACE, Settings, Subject};
 use crate::analysis::worker_digest::WorkerRow;
 use crate::analysis::worker_states::{WorkerStates, hash_states};
 use crate::catalog::{Access, Fingerprint};

@@ -1,10 +1,12 @@
 //! `list`: filters, order, width and JSON.
 
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::super::program::{run, swarmletfs};
 use super::{look, ok_text, session};
 use crate::support::TestStore;
+use crate::support::transcript::Transcript;
 
 /// Creates three workers: `cli-parser` and `cli-failed` of the project cli, and the oldest,
 /// `server`, of another.
@@ -122,4 +124,29 @@ fn list_keeps_to_80_columns_unless_it_is_wide() {
     let text = ok_text(&store, "list", []);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(ok_text(&store, "list", ["--wide"]).contains(long.trim()));
+}
+
+/// Promise: A program that the user names as a check is one, in cached results too.
+#[test]
+fn own_checks_are_named_in_a_file_of_the_user() {
+    let mut session = Transcript::new("s");
+    session.user("Do it.").call("c", "Bash", json!({"command": "frobnicate ."}));
+    session.result("c", json!({"content": "Exit code 1\n3 problems", "is_error": true}));
+    session.bash("d", "echo", "x").says("I see.");
+    let home = TempDir::new().unwrap();
+    let transcript = home.path().join("s.jsonl");
+    std::fs::write(&transcript, session.bytes()).unwrap();
+    let list = || {
+        let mut command = swarmletfs(["list", "--attention", "high", "--stale", "0s", "--store"]);
+        command.arg(&transcript).env("XDG_CONFIG_HOME", home.path());
+        command.env("XDG_CACHE_HOME", home.path().join("cache"));
+        run(command)
+    };
+    assert!(!list().assert_success().out.contains("3 problems"));
+    std::fs::create_dir(home.path().join("swarmletfs")).unwrap();
+    let file = home.path().join("swarmletfs/checks");
+    std::fs::write(&file, "# ours\n\nlint frobnicate\n").unwrap();
+    assert!(list().assert_success().out.contains("s "), "{:#?}", list());
+    std::fs::write(&file, "lint frobnicate\ntset frobnicate\n").unwrap();
+    list().assert_failure(1, &["swarmletfs/checks", "line 2", "kinds are test, lint"]);
 }

@@ -3,7 +3,8 @@
 //! A check or a delivery is recognized by general words in the command, and by a short table of
 //! well-known programs whose names say nothing. No output of a program is parsed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::OnceLock;
 
 use super::attempt::{is_assignment, split};
 use super::{AccessKind, ToolCall};
@@ -103,6 +104,42 @@ const DELIVERY_STEMS: [(&str, &str); 6] = [
 ];
 /// Programs that check, and whose names hold none of the general words.
 const PROGRAMS: &str = include_str!("work_programs.txt");
+/// Programs that the user of this process names, each with its kind.
+static OWN_PROGRAMS: OnceLock<HashMap<String, String>> = OnceLock::new();
+/// Kinds of programs in a list of them. A program of the kind `none` checks nothing, whatever its
+/// name says.
+const PROGRAM_KINDS: [&str; 6] = ["test", "lint", "format", "build", "check", "none"];
+
+/// Adds programs to the ones that are known to check something, one to a line: `test mytool`. Empty
+/// lines and the ones that begin with `#` mean nothing. Only the first call has an effect.
+///
+/// # Errors
+/// A sentence that names the first line of another form.
+pub fn add_programs(list: &str) -> Result<(), String> {
+    let lines = list.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let programs = lines.map(|(number, line)| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [kind, name] if PROGRAM_KINDS.contains(kind) => {
+                Ok((name.to_lowercase(), (*kind).to_owned()))
+            }
+            _ => {
+                let kinds = PROGRAM_KINDS.join(", ");
+                Err(format!("line {number} is not a kind and a program; kinds are {kinds}"))
+            }
+        }
+    });
+    let programs = programs.collect::<Result<HashMap<String, String>, String>>()?;
+    OWN_PROGRAMS.get_or_init(|| programs);
+    Ok(())
+}
+
+/// Returns the kind that the user gave a program.
+fn own_kind(program: &str) -> Option<&'static str> {
+    OWN_PROGRAMS.get()?.get(&program.to_lowercase()).map(String::as_str)
+}
+
 /// Words that end like a check but are none.
 const NO_CHECKS: [&str; 5] = ["latest", "checkout", "contest", "attest", "rebuild"];
 
@@ -116,6 +153,11 @@ fn steps_of_command(words: &[String]) -> BTreeSet<WorkStep> {
     let program = named.next().unwrap_or_default();
     let rest: Vec<&str> = named.collect();
     let mut found = BTreeSet::new();
+    let mut own = std::iter::once(&program).chain(&rest).map(|word| own_kind(word));
+    if let Some(kind) = own.find_map(|kind| kind) {
+        found.extend(step_of_kind(kind, test_scope(words)));
+        return found;
+    }
     if LOOKS.contains(&program) {
         return found;
     }
@@ -191,18 +233,25 @@ fn forge_step(rest: &[&str]) -> Option<WorkStep> {
     }
 }
 
+/// Returns the step that a program of a listed kind takes.
+fn step_of_kind(kind: &str, scope: TestScope) -> Option<WorkStep> {
+    match kind {
+        "test" => Some(WorkStep::Test(scope)),
+        "lint" => Some(WorkStep::Lint),
+        "format" => Some(WorkStep::Format),
+        "build" => Some(WorkStep::Build),
+        "check" => Some(WorkStep::Check),
+        _ => None,
+    }
+}
+
 fn step_of_word(word: &str, scope: TestScope) -> Option<WorkStep> {
     let singular = word.strip_suffix('s').unwrap_or(word);
     let known = PROGRAMS.lines().filter_map(|line| line.split_once(' '));
     let listed = known.into_iter().find_map(|(kind, name)| (name == word).then_some(kind));
-    match listed {
-        Some("test") => return Some(WorkStep::Test(scope)),
-        Some("lint") => return Some(WorkStep::Lint),
-        Some("format") => return Some(WorkStep::Format),
-        Some("build") => return Some(WorkStep::Build),
-        _ => {}
-    }
-    if singular.ends_with("test") || matches!(singular, "testing" | "spec" | "e2e") {
+    if let Some(step) = listed.and_then(|kind| step_of_kind(kind, scope)) {
+        Some(step)
+    } else if singular.ends_with("test") || matches!(singular, "testing" | "spec" | "e2e") {
         Some(WorkStep::Test(scope))
     } else if word == "ci" {
         Some(WorkStep::Test(TestScope::All))

@@ -15,6 +15,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::checks::{CheckKind, FailedCheck};
 use super::root_cause;
 use crate::view::WorkerFiles;
+use swarmletfs_base::failure_signs::denier;
 use swarmletfs_base::model::{
     CallKind, LastStep, Outcome, Record, Status, ToolCall, Trace, WorkStep,
 };
@@ -105,12 +106,17 @@ pub struct AttentionReason {
 }
 
 impl AttentionReason {
-    pub(super) fn new(kind: ReasonKind, level: AttentionLevel, line: &str) -> AttentionReason {
+    pub fn new(kind: ReasonKind, level: AttentionLevel, line: &str) -> AttentionReason {
         let line = one_line(line, LINE_MAX);
         AttentionReason { kind, level, file: None, call: None, line, since: None }
     }
 
-    fn about(self, call: &ToolCall) -> AttentionReason {
+    /// Returns who refused the call, if the reason is a refusal that says it.
+    pub fn denier(&self) -> Option<&'static str> {
+        denier(&self.line).filter(|_| self.kind == ReasonKind::Denied)
+    }
+
+    pub fn about(self, call: &ToolCall) -> AttentionReason {
         let file = Some(call.path.display());
         AttentionReason { file, call: Some(call.seq), since: call.at, ..self }
     }
@@ -125,6 +131,12 @@ pub struct Attention {
 impl Attention {
     pub fn level(&self) -> AttentionLevel {
         self.reasons.iter().map(|reason| reason.level).min().unwrap_or_default()
+    }
+
+    /// Names the kinds of the reasons, most important first.
+    pub fn kinds(&self) -> String {
+        let kinds: BTreeSet<ReasonKind> = self.reasons.iter().map(|reason| reason.kind).collect();
+        kinds.into_iter().map(ReasonKind::as_str).collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn add(&mut self, reason: AttentionReason) {

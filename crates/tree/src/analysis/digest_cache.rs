@@ -11,9 +11,8 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use super::digest_store::{DigestKey, DigestStore};
-use super::isolation::{PART_GRACE, Subject};
 use super::retry::RetryBudget;
-use super::settings::{Control, Settings};
+use super::settings::{Control, PART_GRACE, Settings, Subject};
 use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;

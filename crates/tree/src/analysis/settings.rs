@@ -7,11 +7,24 @@ use std::time::{Duration, Instant};
 
 use super::missing::Missing;
 use swarmletfs_base::deadline::{Deadline, TimeLimit};
+use swarmletfs_base::digest::Key;
 use swarmletfs_base::model::Prices;
+use swarmletfs_base::name::Name;
 use swarmletfs_base::text::budget::Budget;
 
 /// Default time that a render may spend reading. After it, the file lists the parts not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Time that a part of an answer may take to return after its deadline.
+pub const PART_GRACE: Duration = Duration::from_millis(500);
+
+/// The subject of a task on a thread that can be abandoned. While an abandoned task runs, no other
+/// starts on its subject.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    Worker(Name),
+    Answer(Key),
+}
 
 /// A hundred years: longer than any render takes.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -242,6 +242,7 @@ fn attention_json(attention: &Attention) -> AttentionJson {
         file: reason.file.as_deref().map(|file| visible(file).into_owned()),
         call: reason.call,
         line: reason.line.clone(),
+        by: reason.denier(),
         since: reason.since.map(|time| utc(time.into())),
     });
     AttentionJson { level: attention.level(), reasons: reasons.collect() }

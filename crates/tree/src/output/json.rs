@@ -246,6 +246,9 @@ pub struct ReasonJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<u64>,
     pub line: String,
+    /// Who refused the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }

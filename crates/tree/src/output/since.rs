@@ -7,10 +7,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::summary::waiting_for;
+use crate::analysis::attention::{Attention, AttentionLevel};
+use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::missing::Missing;
+use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::FileStat;
 use crate::query::since::{Changes, MARGIN, ViewSnapshot, WorkerSnapshot, display_name, nanos};
-use crate::route::cursor::{Checkpoint, Cursor};
+use crate::route::cursor::{ChangePosition, Checkpoint, Cursor};
 use crate::route::shown_path::shown_path;
 use crate::view::{Member, View};
 use swarmletfs_base::error::Error;
@@ -23,7 +26,7 @@ use swarmletfs_base::text::{count, utc};
 /// Largest answer, in bytes.
 const BYTES: usize = 16_000;
 /// Part of [`BYTES`] that is reserved for everything but workers' lines.
-const FRAME: usize = 1_600;
+const FRAME: usize = 3_200;
 const FILES: usize = 5;
 /// Longest displayed path of a file, in bytes.
 const PATH_MAX: usize = 120;
@@ -32,22 +35,40 @@ const DOUBTFUL_MAX: usize = 12;
 const TROUBLES: usize = 3;
 /// Most workers that wait for a person and are listed first.
 const WAITING_LINES: usize = 4;
+/// Most workers that need a person for another reason and are listed first.
+const URGENT_LINES: usize = 4;
+/// Longest quoted reason, in bytes.
+const LINE_MAX: usize = 120;
+/// Number of workers that are analyzed together, of which the last may not fit.
+const DIGESTS_AT_ONCE: usize = 32;
 
 /// Returns the answer to `cursor`; true if all that it shows is from the snapshot; and the parts
 /// that are missing.
 ///
-/// It has no deadline: a cut answer would depend on the interface that requested it.
+/// It has no deadline: a cut answer would depend on the interface that requested it. `digests` may
+/// have one: the attention of the workers that it leaves out is not shown.
 pub fn answer(
     view: &View,
     snapshot: &ViewSnapshot,
     cursor: Cursor,
+    digests: impl Fn(&WorkerStates) -> Vec<DigestResult>,
 ) -> (String, bool, Option<Missing>) {
     let changes = snapshot.changes_since(cursor);
     let membership = compare_membership(view, snapshot, &changes, cursor);
     let (mut lines, mut complete, mut rest) = (String::new(), true, None);
-    for (at, (position, worker)) in changes.changed.iter().enumerate() {
+    let mut urgent = Vec::new();
+    let states = |chunk: &[(ChangePosition, &WorkerSnapshot)]| -> WorkerStates {
+        let workers = chunk.iter().map(|(_, worker)| worker);
+        workers.map(|worker| (worker.member.clone(), worker.fingerprint.clone())).collect()
+    };
+    let chunks = changes.changed.chunks(DIGESTS_AT_ONCE);
+    let with_digests = chunks.flat_map(|chunk| chunk.iter().zip(digests(&states(chunk))));
+    for (at, ((position, worker), digest)) in with_digests.enumerate() {
         let is_new = membership.new.contains(&worker.member.name);
-        let Some(line) = worker_line(view, worker, changes.from, is_new, &mut complete) else {
+        let attention = digest.digest().map(|digest| &digest.attention);
+        complete &= attention.is_some();
+        let line = worker_line(view, worker, changes.from, is_new, attention, &mut complete);
+        let Some(line) = line else {
             // The worker was removed meanwhile, which the next answer reports.
             complete = false;
             continue;
@@ -57,11 +78,13 @@ pub fn answer(
             break;
         }
         lines.push_str(&line);
+        urgent.extend(attention.and_then(|attention| urgent_line(&worker.member, attention)));
     }
     let mut out = String::new();
     if cursor != Cursor::Now {
         out.push_str(&head(snapshot, &changes));
         out.push_str(&waiting(&changes));
+        out.extend(urgent.into_iter().take(URGENT_LINES));
         out.push_str(&lines);
         out.push_str(&membership.gone);
         if let Some((_, left)) = rest {
@@ -110,6 +133,16 @@ fn waiting(changes: &Changes<'_>) -> String {
     waiting.take(WAITING_LINES).map(line).collect()
 }
 
+/// Returns the line of a worker that needs a person, unless [`waiting`] lists it.
+fn urgent_line(member: &Member, attention: &Attention) -> Option<String> {
+    let first = attention.reasons.first().filter(|reason| reason.level == AttentionLevel::High)?;
+    let is_listed = member.entry.status == Status::Waiting;
+    (!is_listed).then(|| {
+        let line = one_line(&first.line, LINE_MAX);
+        format!("needs a person: {}: {}: {line}\n", display_name(member), first.kind.as_str())
+    })
+}
+
 /// Renders the line of one worker, or returns `None` if it was removed. Clears `complete` if the
 /// worker changed after the snapshot.
 fn worker_line(
@@ -117,15 +150,23 @@ fn worker_line(
     worker: &WorkerSnapshot,
     from: u64,
     is_new: bool,
+    attention: Option<&Attention>,
     complete: &mut bool,
 ) -> Option<String> {
+    let attention = match attention {
+        Some(attention) if attention.reasons.is_empty() => String::new(),
+        Some(attention) => {
+            format!("attention {}: {}; ", attention.level().as_str(), attention.kinds())
+        }
+        None => "attention not read; ".into(),
+    };
     let files = match view.files(&worker.member, usize::MAX) {
         Ok((files, fingerprint)) => {
             *complete &=
                 worker.fingerprint.as_ref().is_ok_and(|before| before.key == fingerprint.key);
             let files = files.into_iter().filter(|file| nanos(file.ctime) >= from).collect();
             let files = list_files(files, worker.abandoned_at.is_some());
-            format!("last write {}; {files}", utc(fingerprint.newest_mtime))
+            format!("last write {}; {attention}{files}", utc(fingerprint.newest_mtime))
         }
         Err(Error::NotFound) => return None,
         Err(error) => format!("its files cannot be read: {error}"),
@@ -139,7 +180,8 @@ fn worker_line(
         true => "finished",
         false => "changed",
     };
-    Some(format!("{change:<8} {:<9} {}: {files}\n", status.as_str(), display_name(&member)))
+    let name = display_name(&member);
+    Some(format!("{change:<8} {:<9} {name}: {files}\n", status.as_str()))
 }
 
 /// Lists the files of a worker, which is abandoned by the clock if `is_abandoned`.

@@ -3,6 +3,7 @@
 
 use super::marker::Marker;
 use super::summary;
+use crate::analysis::attention::{AttentionLevel, ReasonKind};
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::root_cause;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
@@ -91,14 +92,16 @@ impl VerdictFacts<'_> {
     fn lines(&self, head: String, quote_max: usize) -> (String, bool) {
         let is_clean = self.is_clean();
         let details: Vec<String> = [
+            self.attention(),
             self.failure(quote_max),
             self.suspect(quote_max),
             self.missing_files(),
             self.doubts(),
-            self.changes(),
         ]
         .into_iter()
         .flatten()
+        .chain(self.other_reasons(quote_max))
+        .chain(self.changes())
         .map(|line| if is_clean { line + "." } else { line })
         .collect();
         let note = (!is_clean).then(|| {
@@ -127,7 +130,14 @@ impl VerdictFacts<'_> {
     fn is_clean(&self) -> bool {
         self.digest.outcome == Outcome::Ok
             && self.doubt.is_none()
+            && self.digest.attention.reasons.is_empty()
             && self.unresolved.suspects.is_empty()
+    }
+
+    fn attention(&self) -> Option<String> {
+        let attention = &self.digest.attention;
+        let level = Some(attention.level()).filter(|level| *level != AttentionLevel::None)?;
+        Some(format!("Attention {}: {}", level.as_str(), attention.kinds()))
     }
 
     fn failure(&self, quote_max: usize) -> Option<String> {
@@ -145,6 +155,21 @@ impl VerdictFacts<'_> {
         let call = self.unresolved.suspects.last()?;
         let line = quoted(call.suspect.as_deref().unwrap_or_default(), quote_max);
         Some(format!("Recorded as ok, but looks like a failure: {} {line}", file(call)))
+    }
+
+    /// Returns a line for each reason why the worker needs a person that no other line proves.
+    fn other_reasons(&self, quote_max: usize) -> impl Iterator<Item = String> {
+        let named = [self.failed, self.unresolved.suspects.last().copied()];
+        let named = named.map(|call| call.map(|call| call.seq));
+        let reasons = self.digest.attention.reasons.iter().filter(move |reason| {
+            !matches!(reason.kind, ReasonKind::Failed | ReasonKind::Contradicted)
+                && (reason.call.is_none() || !named.contains(&reason.call))
+        });
+        reasons.map(move |reason| {
+            let file = reason.file.as_deref().map(|file| plain(file, NAME_MAX) + " ");
+            let line = quoted(&reason.line, quote_max);
+            format!("{}: {}{line}", reason.kind.as_str(), file.unwrap_or_default())
+        })
     }
 
     fn missing_files(&self) -> Option<String> {
@@ -230,6 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::analysis::attention::{Attention, AttentionReason};
     use crate::analysis::checks::FailedCheck;
     use swarmletfs_base::error::Error;
     use swarmletfs_base::model::TASK_MAX;
@@ -271,6 +297,18 @@ mod tests {
         message: Option<&str>,
         doubt: Option<&str>,
     ) -> String {
+        text_with(kind, calls, files, claimed, message, doubt, Attention::default())
+    }
+
+    fn text_with(
+        kind: &str,
+        calls: Vec<ToolCall>,
+        files: &[&str],
+        claimed: &[&str],
+        message: Option<&str>,
+        doubt: Option<&str>,
+        attention: Attention,
+    ) -> String {
         let mut worker = Worker::new(Name::new("a1").unwrap(), RelPath::root());
         worker.status = Status::Completed;
         worker.task_type = Some(kind.into());
@@ -281,6 +319,7 @@ mod tests {
         digest.outcome = trace.outcome(worker.status);
         digest.files = files.iter().map(|path| changed(path)).collect();
         digest.checks = claimed.collect();
+        digest.attention = attention;
         let facts = VerdictFacts {
             worker: &worker,
             trace: &trace,
@@ -337,6 +376,27 @@ mod tests {
     }
 
     #[test]
+    fn verdict_names_the_reasons_to_look_and_proves_each_once() {
+        let reason = |kind, call: &ToolCall, line| {
+            AttentionReason::new(kind, AttentionLevel::Low, line).about(call)
+        };
+        let calls = vec![call(1, Outcome::NotRun, None), call(2, Outcome::Failed, None)];
+        let reasons = vec![
+            reason(ReasonKind::OpenFailure, &calls[1], "no disk"),
+            reason(ReasonKind::Denied, &calls[0], "Permission to use Bash has been denied."),
+        ];
+        let found = text_with("a", calls, &[], &[], Some("no disk"), None, Attention { reasons });
+        for line in [
+            "\nAttention low: open_failure, denied\n",
+            "\nFailed call: tool_calls/002_Bash.txt \"no disk\"\n",
+            "\ndenied: tool_calls/001_Bash.txt \"Permission to use Bash has been denied.\"\n",
+        ] {
+            assert_eq!(found.matches(line).count(), 1, "{line:?} in {found}");
+        }
+        assert!(!found.contains("open_failure:"), "{found}");
+    }
+
+    #[test]
     fn a_long_verdict_drops_whole_lines_and_keeps_the_failure_and_the_marker() {
         let long: &str = &"x".repeat(TASK_MAX);
         let calls = vec![call(1, Outcome::Failed, None), call(2, Outcome::Ok, Some(long))];
@@ -372,10 +432,15 @@ mod tests {
                 .join(&to_file_name(&texts[0], &[]));
             let calls = vec![failed, call(2, Outcome::Ok, Some(&texts[1]))];
             let files = vec![&*texts[2]; 5];
-            let found = text(&texts[3], calls, &files, &[&texts[4]], Some(&texts[5]), Some(&texts[0]));
+            let loops = AttentionReason::new(ReasonKind::Loop, AttentionLevel::Low, &texts[2]);
+            let attention = Attention { reasons: vec![loops] };
+            let (claimed, message) = (&*texts[4], Some(&*texts[5]));
+            let doubt = Some(&*texts[0]);
+            let found =
+                text_with(&texts[3], calls, &files, &[claimed], message, doubt, attention);
             prop_assert!(found.len() <= MAX, "{} bytes: {found}", found.len());
             prop_assert!(!found.contains(|c: char| c.is_control() && c != '\n' || c == '<'));
-            prop_assert!(found.lines().count() <= 8, "{found}");
+            prop_assert!(found.lines().count() <= 10, "{found}");
             let markers = Marker::all(found.as_bytes()).count();
             prop_assert!(markers == 1 && found.ends_with(MARKER), "{found}");
             prop_assert_eq!(found.matches("\n[swarmletfs]").count(), 0);

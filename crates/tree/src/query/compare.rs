@@ -33,10 +33,9 @@ use section::{Aspect, DiffSection};
 
 use super::{AnswerPage, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
-use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::Missing;
 use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::Clock;
+use crate::analysis::settings::{Clock, PART_GRACE};
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::view::{Member, VisibleWorkers};

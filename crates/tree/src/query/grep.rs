@@ -21,7 +21,7 @@ use page::{NAMES, NAMES_PART};
 use super::{Coverage, FileQuery, QueryInput, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
-use crate::analysis::isolation::PART_GRACE;
+use crate::analysis::settings::PART_GRACE;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::route::shown_path::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CoveredWorkers, Rendered, Renderer};
-use crate::analysis::isolation::Subject;
+use crate::analysis::settings::Subject;
 use crate::catalog::Fingerprint;
 use crate::output::since;
 use crate::query::compare::{self, CompareQuery};
@@ -56,7 +56,11 @@ impl Renderer {
     }
 
     pub(super) fn since_file(&self, snapshot: &ViewSnapshot, cursor: Cursor) -> Result<Rendered> {
-        let (text, complete, missing) = since::answer(&self.analyzer.view, snapshot, cursor);
+        let clock = self.analyzer.settings.clock(10);
+        let deadline = Deadline::new(&clock);
+        let digests = |states: &_| self.analyzer.digests(states, false, deadline);
+        let view = &self.analyzer.view;
+        let (text, complete, missing) = since::answer(view, snapshot, cursor, digests);
         let (newest, access) = snapshot.newest_and_access(&self.analyzer.view)?;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }

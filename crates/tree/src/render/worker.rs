@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::{Rendered, Renderer};
 use crate::analysis::changes;
-use crate::analysis::isolation::{PART_GRACE, Subject};
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::Clock;
+use crate::analysis::settings::{Clock, PART_GRACE, Subject};
 use crate::catalog::Fingerprint;
 use crate::output::{self, Body, evidence, index, summary};
 use crate::route::Report;

@@ -8,7 +8,7 @@ use jiff::civil::Date;
 
 use super::table::{self, ListedWorker};
 use super::{progress, tokens};
-use crate::analysis::attention::{Attention, ReasonKind};
+use crate::analysis::attention::{Attention, AttentionReason, ReasonKind};
 use crate::analysis::checks::CheckKind;
 use crate::analysis::facets;
 use crate::analysis::peers;
@@ -160,8 +160,11 @@ impl<'a> SwarmSummary<'a> {
             stopped.map_or_else(|| progress(row, latest), str::to_owned)
         });
         self.list(&mut out, Section::Other, max, |_, attention| {
-            let kind = attention.reasons.first().map_or("", |found| found.kind.as_str());
-            format!("{}: {}", kind.replace('_', " "), first_line(attention))
+            let first = attention.reasons.first();
+            let kind = first.map_or("", |found| found.kind.as_str()).replace('_', " ");
+            let by = first.and_then(AttentionReason::denier);
+            let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+            format!("{kind}{by}: {}", first_line(attention))
         });
         out.push_str(&overlaps::section(self.rows));
         let table = table::table(self.visible, &self.newest_first, lines.rows);

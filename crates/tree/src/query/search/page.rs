@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::SearchQuery;
 use crate::analysis::analyzer::Analyzer;
-use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::Missing;
+use crate::analysis::settings::PART_GRACE;
 use crate::catalog::Fingerprint;
 use crate::query::{AnswerPage, FileAnswer, INVALID_QUERY, Totals};
 use crate::route::shown_path::{display_path, worker_path};
