@@ -27,7 +27,6 @@
 mod apply;
 mod archive;
 mod audit;
-mod budget_arg;
 mod changes;
 mod colors;
 mod completions;
@@ -57,6 +56,7 @@ mod plan;
 mod probe;
 mod read_session;
 mod record;
+mod review;
 mod run;
 mod run_command;
 mod serve;
@@ -194,6 +194,9 @@ enum Command {
                           swarmletfs run --recover ID [--store DIR]"
     )]
     Run(Box<run::RunArgs>),
+    /// List the drafts: which wait, were applied or discarded, or conflict
+    #[command(after_help = review::HELP)]
+    Review(review::ReviewArgs),
     /// Show what a worker changed in its view of a workspace
     #[command(after_help = changes::HELP)]
     Changes(changes::ChangesArgs),
@@ -363,6 +366,7 @@ pub fn main() -> ExitCode {
         Command::Note(command) => note::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Run(arguments) => Ok(run::run(*arguments)),
+        Command::Review(arguments) => review::run(&arguments),
         Command::Changes(arguments) => changes::run(&arguments),
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Undo(arguments) => apply::run_undo(&arguments),

@@ -54,7 +54,7 @@ impl From<anyhow::Error> for Failure {
 impl From<write::Error> for Failure {
     fn from(error: write::Error) -> Failure {
         let class = match error {
-            write::Error::NoWorker { .. } => NOT_FOUND,
+            write::Error::NoWorker { .. } | write::Error::Gone { .. } => NOT_FOUND,
             write::Error::Invalid { .. } | write::Error::Message { .. } => INVALID,
             write::Error::Finished { .. } => FINISHED,
             _ => ERROR,

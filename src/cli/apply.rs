@@ -13,6 +13,7 @@ use clap::Args;
 use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
 use super::exit;
 use super::pager::{self, DiffArgs};
+use super::run::with_drafts;
 use super::terminal::{Prompt, display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::{
@@ -94,7 +95,7 @@ pub(super) struct ApplyArgs {
 /// The worker cannot be found or is running, there is nobody to ask, or the workspace or the store
 /// cannot be written.
 pub(super) fn run(arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
-    arguments.write.with_store(|store| apply(store, arguments))
+    with_drafts(&arguments.write, |store| apply(store, arguments))
 }
 
 fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
@@ -360,7 +361,7 @@ pub(super) struct UndoArgs {
 /// The worker cannot be found or is running, there is nobody to ask, or the workspace or the store
 /// cannot be written.
 pub(super) fn run_undo(arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
-    arguments.write.with_store(|store| undo(store, arguments))
+    with_drafts(&arguments.write, |store| undo(store, arguments))
 }
 
 const UNDO_CURE: &str = "try to move the changed files away";
@@ -436,7 +437,7 @@ pub(super) struct DiscardArgs {
 /// The worker cannot be found, is running or has no draft, there is nobody to ask, or the store
 /// cannot be written.
 pub(super) fn run_discard(arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
-    arguments.write.with_store(|store| discard(store, arguments))
+    with_drafts(&arguments.write, |store| discard(store, arguments))
 }
 
 fn discard(store: &Store, arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use super::exit::UsageError;
 use super::pager::{self, DiffArgs};
+use super::review;
+use super::run::with_drafts;
 use super::terminal::{escape_controls, print_message};
 use super::tree_commands::cat;
 use super::write_args::{WriteArgs, into_cli_error};
@@ -24,7 +26,8 @@ use swarmletfs_record::write::Store;
 pub(super) const HELP: &str = "\
 Prints workers/WORKER/changes.diff of the tree: a diff that `git apply` and `patch -p1` accept. On \
 a terminal it is colored and shown in $SWARMLETFS_PAGER, $GIT_PAGER, $PAGER or less, and control \
-characters in it are escaped. With PATH, only the changes of these files and folders.
+characters in it are escaped. With PATH, only the changes of these files and folders. Without \
+WORKER, lists the drafts as `swarmletfs review` does.
 
 Examples:
   swarmletfs changes w1
@@ -36,9 +39,9 @@ Exit code: 0 if the changes were shown, 1 if not, 2 for a usage error.";
 /// Arguments of `changes`.
 #[derive(Debug, Args)]
 pub(super) struct ChangesArgs {
-    /// The worker
+    /// The worker [default: list the drafts, as `review` does]
     #[arg(value_name = "WORKER")]
-    worker: OsString,
+    worker: Option<OsString>,
 
     /// Files and folders, by their paths in the workspace [default: all]
     #[arg(value_name = "PATH")]
@@ -64,11 +67,14 @@ pub(super) struct ChangesArgs {
 }
 
 pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
-    arguments.write.with_store(|store| show(store, arguments))
+    with_drafts(&arguments.write, |store| match &arguments.worker {
+        Some(worker) => show(store, worker, arguments),
+        None => review::list(store, arguments.json),
+    })
 }
 
-fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
-    let approval = open(store, &arguments.worker)?;
+fn show(store: &Store, worker: &OsString, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
+    let approval = open(store, worker)?;
     // The changes can be shown without it, so an error is only a message.
     match approval.recover() {
         Ok(recovered) => recovered.iter().for_each(|command| print_message(&command.to_string())),

@@ -3,16 +3,18 @@
 //!
 //! The order is: paths on the command line, `$SWARMLET_STORE`, `$SWARMLET_DATA_PATH`, the nearest
 //! store from the current directory upwards, the known paths, and the sessions of all programs
-//! together. An explicit path is taken without a check: opening it reports any problem. A
-//! discovered store of workers must look like one, or be prepared for recording, and must be the
-//! only one at its level.
+//! together. The store that `run` made for a directory counts as one in it. An explicit path is
+//! taken without a check: opening it reports any problem. A discovered store of workers must look
+//! like one, or be prepared for recording, and must be the only one at its level.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::diagnosis::Diagnosis;
 use super::terminal::display_path;
 use crate::catalog::{holds_workers, is_artifact_store, is_own_mount};
+use crate::digest::{digest, to_hex};
 use crate::trace::KnownFormat;
 use crate::trace::known::{FORMATS, Program, Recognition, UNREAD_PROGRAMS};
 
@@ -21,6 +23,9 @@ const STORE_VARIABLES: [&str; 2] = ["SWARMLET_STORE", "SWARMLET_DATA_PATH"];
 
 /// Conventional paths of a store, searched last before the sessions of programs.
 const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
+
+/// Maximum length of a file's name, in bytes.
+const NAME_MAX: usize = 255;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChosenStore {
@@ -51,6 +56,8 @@ pub(super) struct Environment<'a> {
     /// Places where programs leave sessions that can be read.
     pub(super) places: Vec<SessionPlace>,
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
+    /// Returns the place of the store of a workspace, which may not exist.
+    pub(super) workspace_store: &'a dyn Fn(&Path) -> Option<PathBuf>,
     /// Returns true for a directory inside a mount of this program, which is never a store.
     pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
     pub(super) has_sessions: &'a dyn Fn(&SessionPlace) -> bool,
@@ -72,10 +79,38 @@ impl<'a> Environment<'a> {
             known: KNOWN_PATHS,
             places: session_places().into_iter().filter(|place| is_wanted(place.format)).collect(),
             is_store: if has_shape { &is_artifact_store } else { &|_| false },
+            workspace_store: &workspace_store,
             is_own_mount: &is_own_mount,
             has_sessions: &has_sessions,
         }
     }
+}
+
+/// Returns the path of the store that `run` makes for a workspace without one, in the state folder
+/// of this user; `None` without such a folder.
+pub(super) fn workspace_store(workspace: &Path) -> Option<PathBuf> {
+    let stores = state_folder()?.join("workspaces");
+    let mut hash = blake3::Hasher::new();
+    let key: [u8; 8] = digest(hash.update(workspace.as_os_str().as_bytes()));
+    // The name is for people, the hash tells workspaces of one name apart.
+    let name = workspace.file_name().unwrap_or_default();
+    let mut folder = name.to_os_string();
+    folder.push(format!("-{}", to_hex(&key)));
+    Some(stores.join(if folder.len() > NAME_MAX { to_hex(&key).into() } else { folder }))
+}
+
+/// Returns the folder for state of this program; `None` without a home directory.
+pub(super) fn state_folder() -> Option<PathBuf> {
+    Some(user_folder("XDG_STATE_HOME", ".local/state")?.join("swarmletfs"))
+}
+
+/// Returns the folder that an environment variable names, or else `in_home` in the home directory.
+/// A relative path counts as none.
+pub(super) fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
+    };
+    folder(variable).or_else(|| Some(folder("HOME")?.join(in_home)))
 }
 
 pub(super) fn has_sessions(place: &SessionPlace) -> bool {
@@ -93,10 +128,23 @@ pub(super) fn choose(
     operands: &[PathBuf],
     environment: &Environment<'_>,
 ) -> Result<ChosenStores, Diagnosis> {
+    find(options, operands, environment)?.ok_or_else(|| no_store(environment))
+}
+
+/// Chooses the stores as [`choose`] does. Returns `None` if there are none.
+///
+/// # Errors
+///
+/// Fails if there are several stores at one level.
+pub(super) fn find(
+    options: &[PathBuf],
+    operands: &[PathBuf],
+    environment: &Environment<'_>,
+) -> Result<Option<ChosenStores>, Diagnosis> {
     for (named, why) in [(options, "named by --store"), (operands, "named on the command line")] {
         if !named.is_empty() {
             let paths = named.iter().map(PathBuf::as_path);
-            return Ok(ChosenStores::named(environment, paths, why));
+            return Ok(Some(ChosenStores::named(environment, paths, why)));
         }
     }
     let mut variables = STORE_VARIABLES.iter().zip(&environment.variables);
@@ -106,17 +154,12 @@ pub(super) fn choose(
     });
     if let Some((name, value)) = named {
         let why = format!("named by ${name}");
-        return Ok(ChosenStores::named(environment, [Path::new(value)], &why));
+        return Ok(Some(ChosenStores::named(environment, [Path::new(value)], &why)));
     }
     let skipped = describe_skipped(environment);
     if let Some(store) = nearest_store(environment) {
-        let why = if store == environment.current {
-            "the current folder"
-        } else {
-            "the current folder is inside it"
-        };
-        let stores = vec![ChosenStore { path: store, why: why.into() }];
-        return Ok(ChosenStores { stores, are_named: false, are_sessions: false, skipped });
+        let stores = vec![store];
+        return Ok(Some(ChosenStores { stores, are_named: false, are_sessions: false, skipped }));
     }
     let mut stores: Vec<PathBuf> = Vec::new();
     for place in environment.known.iter().map(PathBuf::from) {
@@ -127,12 +170,18 @@ pub(super) fn choose(
     match stores.as_slice() {
         [store] => {
             let stores = vec![ChosenStore { path: store.clone(), why: "a known path".into() }];
-            Ok(ChosenStores { stores, are_named: false, are_sessions: false, skipped })
+            Ok(Some(ChosenStores { stores, are_named: false, are_sessions: false, skipped }))
         }
-        [] => match session_stores(environment) {
-            none if none.is_empty() => Err(no_store(environment, &skipped)),
-            stores => Ok(ChosenStores { stores, are_named: false, are_sessions: true, skipped }),
-        },
+        [] => {
+            let stores = session_stores(environment);
+            let is_any = !stores.is_empty();
+            Ok(is_any.then_some(ChosenStores {
+                stores,
+                are_named: false,
+                are_sessions: true,
+                skipped,
+            }))
+        }
         several => Err(Diagnosis::new(
             format!(
                 "several stores were found: {}",
@@ -225,7 +274,9 @@ fn describe_skipped(environment: &Environment<'_>) -> String {
     }
 }
 
-fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
+/// Returns the error that no store was found.
+pub(super) fn no_store(environment: &Environment<'_>) -> Diagnosis {
+    let skipped = describe_skipped(environment);
     let places: Vec<String> = environment
         .places
         .iter()
@@ -244,19 +295,32 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
             display_path(environment.current),
             environment.known.join(", "),
         ),
-        "give one with `--store PATH`",
+        "give one with `--store PATH`, or make one with `swarmletfs init DIR` or the first \
+         `swarmletfs run` in a workspace",
     )
 }
 
-/// Returns the nearest store from the current directory upwards.
+/// Returns the nearest store from the current directory upwards, or the one that was made for the
+/// nearest directory.
 ///
 /// A store's `workers` directory can look like a store too; its parent is returned then.
-fn nearest_store(environment: &Environment<'_>) -> Option<PathBuf> {
-    let store = environment.current.ancestors().find(|folder| (environment.is_store)(folder))?;
-    let whole = store
-        .parent()
-        .filter(|parent| store.ends_with("workers") && (environment.is_store)(parent));
-    Some(whole.unwrap_or(store).to_path_buf())
+fn nearest_store(environment: &Environment<'_>) -> Option<ChosenStore> {
+    let is_store = |folder: &&Path| (environment.is_store)(folder);
+    environment.current.ancestors().find_map(|folder| {
+        if !is_store(&folder) {
+            let path = (environment.workspace_store)(folder)?;
+            let why = format!("made for the workspace {}", display_path(folder));
+            return is_store(&&*path).then_some(ChosenStore { path, why });
+        }
+        let parent = folder.parent().filter(|_| folder.ends_with("workers"));
+        let path = parent.filter(is_store).unwrap_or(folder);
+        let why = if path == environment.current {
+            "the current folder"
+        } else {
+            "the current folder is inside it"
+        };
+        Some(ChosenStore { path: path.to_path_buf(), why: why.into() })
+    })
 }
 
 /// A directory where a program leaves sessions. It may not exist.
@@ -330,6 +394,9 @@ mod tests {
                 .map(place)
                 .into(),
             is_store: &is_store,
+            workspace_store: &|folder| {
+                Some(Path::new("/state").join(folder.strip_prefix("/").ok()?))
+            },
             is_own_mount: &|path| path.starts_with("/mnt/swarm"),
             has_sessions: &|place| is_store(&place.path),
         };
@@ -406,6 +473,17 @@ mod tests {
     }
 
     #[test]
+    fn store_made_for_a_workspace_counts_as_one_in_it() {
+        let stores = ["/state/p", "/p/sub/own", "/k/one"];
+        assert_eq!(chosen(&[], None, ["", ""], "/p/src", &stores), one("/state/p"));
+        assert_eq!(chosen(&[], None, ["", ""], "/p/sub/own", &stores), one("/p/sub/own"));
+        assert_eq!(chosen(&[], None, ["", ""], "/q", &stores), one("/k/one"));
+        let [one, other] = ["/a/p", "/b/p"].map(|path| workspace_store(Path::new(path)).unwrap());
+        assert_ne!(one, other);
+        assert!(one.file_name().unwrap().to_string_lossy().starts_with("p-"), "{one:?}");
+    }
+
+    #[test]
     fn own_mounts_are_skipped_and_named() {
         let is_store = |path: &Path| path == Path::new("/k/two");
         let environment = |current| Environment {
@@ -414,6 +492,9 @@ mod tests {
             known: PLACES,
             places: Vec::new(),
             is_store: &is_store,
+            workspace_store: &|folder| {
+                Some(Path::new("/state").join(folder.strip_prefix("/").ok()?))
+            },
             is_own_mount: &|path| path.starts_with("/mnt/swarm") || path == Path::new("/k/one"),
             has_sessions: &|_| false,
         };

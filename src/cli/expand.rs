@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::exit;
 use super::read_session::{ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
-use super::view_args::ViewArgs;
-use super::{budget_arg, exit};
+use super::view_args::{self, ViewArgs};
 use crate::render::Renderer;
 use crate::render::expand::{ExpandError, InputFormat};
 use crate::text::budget::Budget;
@@ -51,7 +51,7 @@ pub(super) struct ExpandArgs {
 
     /// Maximum size of all evidence together: bytes, optionally with k or M, or tokens, as in
     /// 8000tok [default: 28000, and at most 16000 per worker]
-    #[arg(long, short, value_name = "SIZE", value_parser = budget_arg::parse)]
+    #[arg(long, short, value_name = "SIZE", value_parser = view_args::parse_budget)]
     budget: Option<Budget>,
 
     #[command(flatten)]

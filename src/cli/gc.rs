@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::duration;
 use super::exit::{self, UsageError};
+use super::run::with_drafts;
 use super::store_selection::StoreSelection;
 use super::terminal::{ProgressLine, QuietArg, escape_controls, print_message};
 use super::tree_commands::format::{human_size, utc_seconds};
@@ -30,7 +31,9 @@ Lists the workers that the rules choose, the oldest first, with sizes and reason
 removes them. At least one of --older-than, --max-size and --max-workers is needed.
 
 Never removed are workers that run or whose status is unknown (unless --status names it), workers \
-that a kept worker names as its parent, and workers whose changes are applied half. With a worker go \
+that a kept worker names as its parent, and workers whose changes are applied half. Only with \
+--unreviewed: workers whose changes nobody applied or discarded. Only with --attention: workers \
+that need a person, such as failed ones. With a worker go \
 its folder, its draft and its entry in index.json. tombstones/ID.json of the store stays, and the id is \
 never given again.
 
@@ -71,6 +74,14 @@ pub(super) struct GcArgs {
     /// Keep workers that failed
     #[arg(long)]
     keep_failed: bool,
+
+    /// Also remove workers whose changes nobody applied or discarded
+    #[arg(long)]
+    unreviewed: bool,
+
+    /// Also remove workers that need a person: of attention high
+    #[arg(long)]
+    attention: bool,
 
     /// Copy each worker into the store DIR first, which is made if it is missing
     #[arg(long, value_name = "DIR")]
@@ -145,12 +156,14 @@ pub(super) fn run(arguments: &GcArgs) -> anyhow::Result<ExitCode> {
             .into_iter()
             .find(|status| arguments.status.as_deref() == Some(status.as_str())),
         keep_failed: arguments.keep_failed,
+        unreviewed: arguments.unreviewed,
+        attention: arguments.attention,
     };
     if rules.older_than.is_none() && rules.max_size.is_none() && rules.max_workers.is_none() {
         let message = "no rule is given; try --older-than 30d, --max-size 10G or --max-workers N";
         return Err(UsageError(message.to_owned()).into());
     }
-    arguments.write.with_store(|store| collect(store, &rules, arguments))
+    with_drafts(&arguments.write, |store| collect(store, &rules, arguments))
 }
 
 fn collect(store: &Store, rules: &Rules, arguments: &GcArgs) -> anyhow::Result<ExitCode> {

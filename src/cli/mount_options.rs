@@ -24,10 +24,10 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::duration;
 use super::exit::UsageError;
 use super::terminal::display_path;
 use super::write_args::parse_size;
+use super::{discover, duration};
 use crate::cache::DiskCache;
 use crate::name::printable;
 use crate::path_bytes;
@@ -417,16 +417,7 @@ fn open_outside_stores(
 
 /// Returns the path of the cache directory, which may not exist; `None` without a home directory.
 pub(crate) fn default_cache_dir() -> Option<PathBuf> {
-    Some(user_folder("XDG_CACHE_HOME", ".cache")?.join(FOLDER))
-}
-
-/// Returns the folder that an environment variable names, or else `in_home` in the home directory.
-/// A relative path counts as none.
-pub(super) fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
-    let folder = |name: &str| {
-        std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
-    };
-    folder(variable).or_else(|| Some(folder("HOME")?.join(in_home)))
+    Some(discover::user_folder("XDG_CACHE_HOME", ".cache")?.join(FOLDER))
 }
 
 /// Returns true if `folder_path` lies inside `store`. `folder_path` need not exist; `store` must be

@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Error, anyhow, bail};
+use anyhow::{Context, Error, bail};
 use nix::unistd::{Uid, User};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
+use super::discover::{state_folder, user_folder};
 use super::exit::UsageError;
-use super::mount_options::{MountOptions, user_folder};
+use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
 use super::store_selection::StoreSelection;
 use super::terminal::{QuietArg, display_path};
@@ -361,7 +362,9 @@ impl<'de> Deserialize<'de> for OwnerUsers {
 ///
 /// A store cannot be found, or this user has no home directory.
 pub(super) fn reads_folder(stores: &[PathBuf]) -> anyhow::Result<PathBuf> {
-    let state = state_folder(&|name| std::env::var_os(name).map(PathBuf::from))?;
+    let state = state_folder().context(
+        "cannot place the log of reads: neither $XDG_STATE_HOME nor $HOME is set; set one",
+    )?;
     let mut hash = blake3::Hasher::new();
     for store in stores {
         let path = std::fs::canonicalize(store)
@@ -370,18 +373,6 @@ pub(super) fn reads_folder(stores: &[PathBuf]) -> anyhow::Result<PathBuf> {
     }
     let key: [u8; 8] = digest(&hash);
     Ok(state.join("reads").join(to_hex(&key)))
-}
-
-/// Returns the state directory of this program. `variable` returns the value of an environment
-/// variable.
-fn state_folder(variable: &dyn Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    let absolute = |path: Option<PathBuf>| path.filter(|path| path.is_absolute());
-    let state = absolute(variable("XDG_STATE_HOME"));
-    let home = || absolute(variable("HOME")).map(|home| home.join(".local/state"));
-    let state = state.or_else(home).ok_or_else(|| {
-        anyhow!("cannot place the log of reads: neither $XDG_STATE_HOME nor $HOME is set; set one")
-    })?;
-    Ok(state.join(Path::new("swarmletfs")))
 }
 
 #[cfg(test)]
@@ -449,16 +440,5 @@ mod tests {
         assert!(
             format!("{:#}", read_owners(folder.path()).unwrap_err()).contains("not a regular file")
         );
-    }
-
-    #[test]
-    fn state_is_where_the_user_keeps_it() {
-        let found = |state: Option<&str>, home: Option<&str>| {
-            let value = |name: &str| if name == "HOME" { home } else { state }.map(PathBuf::from);
-            state_folder(&value).ok().map(|path| path.display().to_string())
-        };
-        assert_eq!(found(Some("/s"), Some("/h")).unwrap(), "/s/swarmletfs");
-        assert_eq!(found(Some("s"), Some("/h")).unwrap(), "/h/.local/state/swarmletfs");
-        assert_eq!(found(None, None), None);
     }
 }

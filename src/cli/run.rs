@@ -43,6 +43,7 @@ use crate::name::RelPath;
 use crate::sandbox;
 pub(super) use environment::EnvOption;
 use environment::Preset;
+pub(super) use recover::with_drafts;
 use report::Reporter;
 #[cfg(feature = "mcp")]
 pub(super) use tools::{ToolsRun, serve_tools};
@@ -260,10 +261,19 @@ pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
         return exit::report(each::run(&arguments, tasks));
     }
     let reporter = Reporter::person(arguments.write.quiet);
-    session::run(&arguments, &reporter).unwrap_or_else(|error| {
-        exit::report(Err(error));
-        exit::not_recorded()
-    })
+    recover_before(&mut arguments)
+        .and_then(|()| session::run(&arguments, &reporter))
+        .unwrap_or_else(|error| {
+            exit::report(Err(error));
+            exit::not_recorded()
+        })
+}
+
+/// Finds the store, or makes it, and ends the workers there whose runners were killed.
+fn recover_before(arguments: &mut RunArgs) -> anyhow::Result<()> {
+    let workspace = StartPlace::find(&arguments.workspace)?.workspace;
+    arguments.write = arguments.write.resolved(&workspace)?;
+    with_drafts(&arguments.write, |_| Ok(()))
 }
 
 #[derive(Debug)]

@@ -225,6 +225,27 @@ fn line(verb: &str, (done, total): (u64, u64), time: Duration) -> String {
     }
 }
 
+/// Returns a table whose columns are as wide as their longest cell.
+pub(super) fn table<const N: usize>(
+    heading: [String; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let lines: Vec<[String; N]> = std::iter::once(heading).chain(rows).collect();
+    let mut widths = [0; N];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut out = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,13 +42,13 @@ pub(super) use query::NOT_SEARCHABLE;
 
 use self::entry::TreeEntry;
 use super::colors;
+use super::exit;
 use super::pager::{AnswerKind, PagedStdout, PagerArgs};
 use super::read_session::{ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::ProgressLine;
 use super::terminal::print_message;
-use super::view_args::ViewArgs;
-use super::{budget_arg, exit};
+use super::view_args::{self, ViewArgs};
 use crate::error::Error;
 use crate::model::Prices;
 use crate::name::printable;
@@ -66,7 +66,7 @@ pub(super) struct ReaderArgs {
 
     /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 per worker, 28000 for a run or the swarm]
-    #[arg(long, value_name = "SIZE", value_parser = budget_arg::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = view_args::parse_budget)]
     budget: Option<Budget>,
 
     #[command(flatten)]

@@ -1,4 +1,7 @@
-//! The arguments of the commands that read without a mount.
+//! The arguments of the commands that read without a mount, and budgets among them.
+//!
+//! The first count of tokens unpacks a vocabulary. A command begins with it before it opens the
+//! stores.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,6 +9,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{duration, mount_options, terminal};
+use crate::name::Name;
+use crate::route::Report;
+use crate::text::budget::Budget;
 
 /// Selects what the commands without a mount read. The stores are found as for `mount`.
 #[derive(Debug, Args)]
@@ -42,4 +48,24 @@ pub(super) struct ViewArgs {
 
     #[command(flatten)]
     pub(super) quiet: terminal::QuietArg,
+}
+
+/// Parses the value of an option.
+///
+/// # Errors
+///
+/// Returns a message for the user if `text` is not a size or is too large.
+pub(super) fn parse_budget(text: &str) -> Result<Budget, String> {
+    Budget::parse(text).inspect(|budget| budget.prepare())
+}
+
+pub(super) fn prepare_names(paths: &[impl AsRef<[u8]>]) {
+    for path in paths {
+        let name = path.as_ref().rsplit(|byte| *byte == b'/').next().map(Name::new);
+        if let Some(Report::Evidence(Some(budget))) =
+            name.and_then(Result::ok).as_ref().and_then(Report::from_name)
+        {
+            budget.prepare();
+        }
+    }
 }

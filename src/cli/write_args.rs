@@ -2,9 +2,10 @@
 //! worker.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::discover;
+use super::discover::{self, workspace_store};
 use super::exit::{self, UsageError};
 use super::terminal::{display_path, print_message};
 use crate::trace::KnownFormat;
@@ -26,6 +27,9 @@ use swarmletfs_record::write::{Durability, Error, NewWorker, Store, StoreOptions
 pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";
 
 pub(super) const STORE_VARIABLE: &str = "SWARMLET_STORE";
+
+/// Mode of the folder of the stores of workspaces.
+const OWN_FOLDER: u32 = 0o700;
 
 /// Options of every command that writes to a store.
 #[derive(Debug, Clone, Args)]
@@ -83,14 +87,18 @@ impl WriteArgs {
         options.open(self.find()?).map_err(into_cli_error)
     }
 
-    /// Returns these options with the absolute path of the store, for a command that changes the
-    /// current folder. Prints the path, unless the user named it.
+    /// Returns these options with the absolute path of the store for a command that runs in
+    /// `workspace`. If there is no store, makes the one of the workspace. Prints the path, unless
+    /// the user named it.
     ///
     /// # Errors
     ///
-    /// There is no store.
-    pub(super) fn resolved(&self) -> anyhow::Result<WriteArgs> {
-        let path = self.find()?;
+    /// Several stores were found, or none can be made.
+    pub(super) fn resolved(&self, workspace: &Path) -> anyhow::Result<WriteArgs> {
+        let path = match &self.store {
+            Some(store) => store.clone(),
+            None => self.find_or_make(workspace)?,
+        };
         // If it does not exist, opening it says so.
         let store = Some(std::fs::canonicalize(&path).unwrap_or(path));
         Ok(WriteArgs { store, ..self.clone() })
@@ -99,11 +107,38 @@ impl WriteArgs {
     fn find(&self) -> anyhow::Result<PathBuf> {
         match &self.store {
             Some(store) => Ok(store.clone()),
-            None => find_store(&mut |message| {
-                if !self.quiet {
-                    print_message(message);
-                }
-            }),
+            None => find_store(&mut |message| self.inform(message)),
+        }
+    }
+
+    fn find_or_make(&self, workspace: &Path) -> anyhow::Result<PathBuf> {
+        for folder in [&*current_folder()?, workspace] {
+            if let Some(store) = find_from(folder, &mut |message| self.inform(message))? {
+                return Ok(store);
+            }
+        }
+        let shown = display_path(workspace);
+        let path = workspace_store(workspace).with_context(|| {
+            format!(
+                "cannot make a store for {shown}: neither $XDG_STATE_HOME nor $HOME is set; set \
+                 one, or give a store with `--store DIR`"
+            )
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new().recursive(true).mode(OWN_FOLDER).create(folder).with_context(|| {
+            format!("cannot make {}; give a store with `--store DIR`", display_path(folder))
+        })?;
+        Store::init(&path)?;
+        self.inform(&format!(
+            "made the store {}; commands in {shown} find it",
+            display_path(&path)
+        ));
+        Ok(path)
+    }
+
+    fn inform(&self, message: &str) {
+        if !self.quiet {
+            print_message(message);
         }
     }
 }
@@ -115,16 +150,29 @@ impl WriteArgs {
 ///
 /// There is no store, or several were found.
 pub(super) fn find_store(note: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
-    let current = std::env::current_dir()
-        .context("the current folder does not exist any more: change to another one")?;
-    // Sessions of programs are no stores to write to.
-    let environment = discover::Environment::new(&current, KnownFormat::by_name("swarmlet"));
-    let chosen = discover::choose(&[], &[], &environment)?;
+    let current = current_folder()?;
+    match find_from(&current, note)? {
+        Some(store) => Ok(store),
+        None => Err(discover::no_store(&environment(&current)).into()),
+    }
+}
+
+fn current_folder() -> anyhow::Result<PathBuf> {
+    std::env::current_dir()
+        .context("the current folder does not exist any more: change to another one")
+}
+
+/// Returns the environment of a search for a store to write to. Sessions of programs are none.
+fn environment(folder: &Path) -> discover::Environment<'_> {
+    discover::Environment::new(folder, KnownFormat::by_name("swarmlet"))
+}
+
+fn find_from(folder: &Path, note: &mut dyn FnMut(&str)) -> anyhow::Result<Option<PathBuf>> {
+    let Some(chosen) = discover::find(&[], &[], &environment(folder))? else { return Ok(None) };
     if !chosen.are_named {
         chosen.messages().iter().for_each(|message| note(message));
     }
-    let store = chosen.stores.into_iter().next();
-    store.map(|store| store.path).context("no store was found; give one with `--store DIR`")
+    Ok(chosen.stores.into_iter().next().map(|store| store.path))
 }
 
 /// Makes a write beyond a file size limit (ulimit -f) fail as on a full disk. By default, it ends

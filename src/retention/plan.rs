@@ -4,6 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
+use crate::analysis::attention::AttentionLevel;
+use crate::analysis::worker_digest::WorkerDigest;
 use crate::approval::Approval;
 use crate::deadline::Deadline;
 use crate::draft::{Draft, DraftState};
@@ -203,7 +205,14 @@ fn obstacle(store: &Store, view: &View, rules: &Rules, member: &Member) -> Optio
             Err(error) => return Some(format!("it cannot be read: {error}")),
         }
     }
-    draft_obstacle(store, &member.entry.id.0)
+    if !rules.attention {
+        match needs_person(view, member) {
+            Ok(false) => {}
+            Ok(true) => return Some("it needs a person; --attention removes it, too".to_owned()),
+            Err(error) => return Some(format!("it cannot be read: {error}")),
+        }
+    }
+    draft_obstacle(store, &member.entry.id.0, rules)
 }
 
 /// Returns the reason why a worker of this status must not be removed. One of an unknown status may
@@ -229,8 +238,15 @@ pub(super) fn outcome(view: &View, member: &Member) -> Result<Outcome> {
     Ok(view.record(member, &fingerprint, Deadline::never())?.outcome())
 }
 
+fn needs_person(view: &View, member: &Member) -> Result<bool> {
+    let fingerprint = view.fingerprint(member, false)?;
+    let record = view.record(member, &fingerprint, Deadline::never())?;
+    let digest = WorkerDigest::new(view, member, &fingerprint, &record);
+    Ok(digest.attention.level() == AttentionLevel::High)
+}
+
 /// Returns the reason why the draft of the worker `id` must not be removed; `None` if it may.
-pub(super) fn draft_obstacle(store: &Store, id: &Name) -> Option<String> {
+pub(super) fn draft_obstacle(store: &Store, id: &Name, rules: &Rules) -> Option<String> {
     let draft = match Draft::open(store, id) {
         Ok(Some(draft)) => draft,
         Ok(None) => return None,
@@ -240,9 +256,16 @@ pub(super) fn draft_obstacle(store: &Store, id: &Name) -> Option<String> {
         let cure = "`swarmletfs run --recover` ends it";
         return Some(format!("the end of its draft is not recorded; {cure}"));
     }
-    match Approval::open(store, id.as_bytes()).and_then(|approval| approval.is_half_applied()) {
-        Ok(false) => None,
-        Ok(true) => Some("its changes are applied half; `swarmletfs apply` completes them".into()),
+    let approval = Approval::open(store, id.as_bytes());
+    match approval.and_then(|it| Ok((it.is_half_applied()?, it.review_state()?))) {
+        Ok((true, _)) => {
+            Some("its changes are applied half; `swarmletfs apply` completes them".into())
+        }
+        Ok((false, state)) if state.is_open() && !rules.unreviewed => {
+            let cure = "`swarmletfs review` shows them, --unreviewed removes it, too";
+            Some(format!("nobody applied or discarded its changes; {cure}"))
+        }
+        Ok(_) => None,
         Err(error) => Some(error.to_string()),
     }
 }
@@ -269,6 +292,10 @@ pub(crate) struct Rules {
     pub(crate) max_workers: Option<u64>,
     pub(crate) status: Option<Status>,
     pub(crate) keep_failed: bool,
+    /// Removes workers whose changes nobody applied or discarded, too.
+    pub(crate) unreviewed: bool,
+    /// Removes workers that need a person, too.
+    pub(crate) attention: bool,
 }
 
 #[cfg(test)]

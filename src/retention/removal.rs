@@ -102,7 +102,7 @@ impl<'a> Remover<'a> {
         if children.any(|child| !self.gone.contains(&child.entry.id.0)) {
             return keep(HAS_CHILDREN);
         }
-        if let Some(reason) = draft_obstacle(self.store, &candidate.id) {
+        if let Some(reason) = draft_obstacle(self.store, &candidate.id, self.rules) {
             return keep(&reason);
         }
         // The worker is locked and has ended, so the copy stays equal.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FlockOperation, flock};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::program::is_root;
 use crate::support::draft::{NOBODY, Node, Workbench, file, folder};
@@ -109,10 +109,6 @@ fn running_and_discarded_workers_are_refused() {
         bench.run(&[command, "w1", "--yes"]).assert_failure(1, &["w1: it is still running"]);
     }
     drop(draft);
-    let record = bench.draft("w1").join("draft.json");
-    bench.edit(&record, |draft| draft["state"] = "running".into());
-    bench.run(&["apply", "w1", "--yes"]).assert_failure(1, &["run --recover w1"]);
-    bench.edit(&record, |draft| draft["state"] = "ended".into());
 
     let changes = bench.worker_folder("w1").join("changes.json");
     bench.edit(&changes, |changes| changes["is_final"] = false.into());
@@ -274,4 +270,47 @@ fn messages_have_the_right_number() {
     let gone = bench.run(&["apply", "w1", "--yes"]);
     gone.assert_failure(1, &["cannot open the workspace", "no such file or folder"]);
     assert!(!gone.err.contains("in this view"), "{gone:#?}");
+}
+
+/// Returns the rows of `review --json`, by the id.
+fn reviewed(bench: &Workbench) -> impl Fn(&str) -> Value {
+    let json = bench.run(&["review", "--json"]).assert_success().out.clone();
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    move |id| rows.iter().find(|row| row["id"] == id).unwrap().clone()
+}
+
+/// Promise: A review says what became of each draft, and which changes of drafts collide.
+#[test]
+fn review_lists_what_became_of_each_draft() {
+    let (old, new) = trees();
+    let bench = bench();
+    let other = folder([("a.rs", file("a3\n")), ("src", folder([("b.rs", file("b\n"))]))]);
+    bench.worker("w2", &old, &other).worker("w3", &old, &old);
+    let row = reviewed(&bench);
+    assert_eq!((&row("w1")["state"], &row("w3")["state"]), (&"waiting".into(), &"empty".into()));
+    assert_eq!((&row("w1")["files"], &row("w1")["added"]), (&3.into(), &4.into()));
+    assert_eq!(
+        (&row("w1")["overlaps"][0], &row("w2")["overlaps"][0]),
+        (&"w2".into(), &"w1".into())
+    );
+    assert_eq!(row("w1")["conflicts"], 0);
+    let text = bench.run(&["changes"]).assert_success().out.clone();
+    assert_eq!(text, bench.run(&["review"]).assert_success().out);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("id  state") && lines[3].starts_with("w3  no changes"), "{text}");
+
+    bench.run(&["apply", "w1", "a.rs", "--yes"]).assert_success();
+    let row = reviewed(&bench);
+    assert_eq!(row("w1")["state"], "partly_applied");
+    assert_eq!((&row("w2")["state"], &row("w2")["conflicts"]), (&"waiting".into(), &1.into()));
+    bench.run(&["apply", "w1", "--yes"]).assert_success();
+    assert_eq!(reviewed(&bench)("w1")["state"], "applied");
+    assert_eq!(bench.tree(), new);
+    bench.run(&["undo", "w1", "--yes"]).assert_success();
+    bench.run(&["undo", "w1", "--yes"]).assert_success();
+    assert_eq!(reviewed(&bench)("w1")["state"], "taken_back");
+    bench.run(&["discard", "w1", "--yes"]).assert_success();
+    let row = reviewed(&bench);
+    assert_eq!(row("w1")["state"], "discarded");
+    assert_eq!((&row("w2")["overlaps"], &row("w2")["conflicts"]), (&json!([]), &0.into()));
 }

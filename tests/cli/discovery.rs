@@ -1,6 +1,7 @@
 //! Discovery of the store, and the message about it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::program::{
@@ -332,4 +333,56 @@ fn deleted_current_folder_is_reported() {
     command.arg(&gone).arg(crate::support::mount::PROGRAM).arg(store.path()).arg(&point);
     run(command).assert_failure(1, &["current folder"]);
     assert_eq!(mount_count_at(&point), 0);
+}
+
+/// Promise: The first `run` in a workspace makes a store for it in the user's state, and every
+/// command in the workspace finds it.
+#[test]
+fn first_run_makes_the_store_of_its_workspace() {
+    let sandbox = MountSandbox::new();
+    let (work, other) = (sandbox.folder("work/src"), sandbox.folder("other"));
+    let (home, elsewhere) = (sandbox.folder("home"), sandbox.folder("elsewhere"));
+    let at = |folder: &Path, arguments: &[&str]| {
+        let mut command = at_home(&home, arguments);
+        command.env_remove("XDG_STATE_HOME").current_dir(folder);
+        run(command)
+    };
+    let none = at(&elsewhere, &["worker", "create"]);
+    none.assert_failure(1, &["no store was found", "`swarmletfs init DIR`", "`swarmletfs run`"]);
+    let workspace = work.parent().unwrap();
+    let done = at(workspace, &["run", "--id", "w", "--", "sh", "-c", "echo x > new"]);
+    let said = done.assert_success().err.matches("made the store ").count();
+    assert_eq!(said, 1, "{done:#?}");
+    let again = at(&work, &["run", "--workspace", "..", "--id", "v", "--", "true"]);
+    assert!(!again.assert_success().err.contains("made the store"), "{again:#?}");
+    assert!(again.err.contains("(made for the workspace "), "{again:#?}");
+    for (folder, arguments) in [
+        (&*work, &["changes", "w", "--name-only"][..]),
+        (workspace, &["ls", "workers"]),
+        (workspace, &["worker", "show", "w"]),
+    ] {
+        let found = at(folder, arguments);
+        assert!(found.assert_success().out.contains(if arguments[0] == "changes" {
+            "new"
+        } else {
+            "w"
+        }));
+    }
+    // A workspace that is named has a store of its own, and its name says whose.
+    let named = ["run", "--workspace", other.to_str().unwrap(), "--", "true"];
+    at(&elsewhere, &named).assert_success();
+    let stores = home.join(".local/state/swarmletfs/workspaces");
+    let mut names: Vec<String> = fs::read_dir(&stores)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names[0].starts_with("other-") && names[1].starts_with("work-"), "{names:?}");
+    assert_eq!(fs::metadata(&stores).unwrap().permissions().mode() & 0o777, 0o700);
+    at(&elsewhere, &["changes", "w"]).assert_failure(1, &["no store was found"]);
+    // Without a home there is no place for one.
+    let mut homeless = swarmletfs(["run", "--", "true"]);
+    homeless.env_remove("HOME").env_remove("XDG_STATE_HOME").current_dir(&elsewhere);
+    run(homeless).assert_failure(125, &["neither $XDG_STATE_HOME nor $HOME is set", "--store"]);
 }

@@ -40,7 +40,10 @@ pub fn program<S: AsRef<OsStr>>(
     for variable in ["SWARMLET_STORE", "SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
         command.env_remove(variable);
     }
-    command.env("XDG_CACHE_HOME", CACHES).env("XDG_CONFIG_HOME", CACHES);
+    command
+        .env("XDG_CACHE_HOME", CACHES)
+        .env("XDG_CONFIG_HOME", CACHES)
+        .env("XDG_STATE_HOME", CACHES);
     command
 }
 

@@ -17,7 +17,7 @@ use crate::support::tool::is_here;
 /// System calls that change the store, or decide about it.
 const CALLS: &str =
     "openat2,mkdirat,renameat,renameat2,unlinkat,fsync,write,flock,getdents64,statx";
-const ARGUMENTS: [&str; 3] = ["--older-than", "30d", "--yes"];
+const ARGUMENTS: [&str; 4] = ["--older-than", "30d", "--unreviewed", "--yes"];
 /// One of this many calls is injected with an archive, which needs far more calls.
 const ARCHIVE_STEP: usize = 4;
 

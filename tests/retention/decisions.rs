@@ -54,14 +54,14 @@ fn workers_are_chosen_by_status_and_outcome() {
     fs::write(&metrics, lines.replace("\"exit_code\":0", "\"exit_code\":1")).unwrap();
 
     let listed = |more: &[&str]| {
-        let report = gc_report(&store, &[&["--older-than", "30d"], more].concat());
+        let report = gc_report(&store, &[&["--older-than", "30d", "--attention"], more].concat());
         ids(&report["workers"]).join(" ")
     };
     assert_eq!(listed(&[]), "ok failed bad-call left");
     assert_eq!(listed(&["--status", "failed"]), "failed");
     assert_eq!(listed(&["--status", "unknown"]), "unknown");
     assert_eq!(listed(&["--keep-failed"]), "ok left");
-    let report = gc_report(&store, &["--max-workers", "3"]);
+    let report = gc_report(&store, &["--max-workers", "3", "--attention"]);
     assert_eq!(ids(&report["workers"]), ["ok", "failed"]);
     assert_eq!(report["left_workers"], 3);
     let report = gc_report(&store, &["--older-than", "50000d"]);
@@ -73,10 +73,11 @@ fn workers_are_chosen_by_status_and_outcome() {
 fn workers_that_have_not_ended_are_kept() {
     let (_dir, store) = new_store();
     running_worker(&store, "running", &[]);
-    for (day, id) in [(1, "open-draft"), (2, "locked-draft"), (3, "ended"), (4, "half")] {
+    for (day, id) in [(1, "killed"), (2, "locked-draft"), (3, "ended"), (4, "half")] {
         old_worker(&store, id, day, &[]);
     }
-    make_draft(&store, "open-draft", "running");
+    // The command ends a worker whose runner was killed.
+    make_draft(&store, "killed", "running");
     let locked = make_draft(&store, "locked-draft", "ended");
     let locked = fs::File::open(locked).unwrap();
     rustix::fs::flock(locked.as_fd(), FlockOperation::LockExclusive).unwrap();
@@ -88,8 +89,8 @@ fn workers_that_have_not_ended_are_kept() {
     });
     fs::write(half.join("journal.json"), journal.to_string()).unwrap();
 
-    let report = gc_report(&store, &["--max-workers", "0", "--yes"]);
-    assert_eq!(workers(&store), ["half", "locked-draft", "open-draft", "running"]);
+    let report = gc_report(&store, &["--max-workers", "0", "--unreviewed", "--yes"]);
+    assert_eq!(workers(&store), ["half", "locked-draft", "running"]);
     assert!(!ended.exists(), "the draft of a removed worker stays");
     let reason = |id: &str| {
         let lists = [&report["kept"], &report["workers"]];
@@ -99,7 +100,6 @@ fn workers_that_have_not_ended_are_kept() {
     };
     assert_eq!(reason("running"), "it is running");
     assert_eq!(reason("locked-draft"), "it is running");
-    assert!(reason("open-draft").contains("the end of its draft is not recorded"));
     assert!(reason("half").contains("its changes are applied half"));
 }
 
@@ -177,7 +177,7 @@ fn sizes_include_drafts() {
     let draft = make_draft(&store, "w1", "ended");
     fs::create_dir_all(draft.join("upper/deep/er")).unwrap();
     fs::write(draft.join("upper/deep/er/file"), vec![1; 1 << 20]).unwrap();
-    let report = gc_report(&store, &["--max-size", "1M"]);
+    let report = gc_report(&store, &["--max-size", "1M", "--unreviewed"]);
     assert_eq!(ids(&report["workers"]), ["w1"]);
     assert!(report["bytes"].as_u64().unwrap() > 1 << 20, "{report}");
     assert!(report["left_bytes"].as_u64().unwrap() < 1 << 20, "{report}");
@@ -206,4 +206,27 @@ fn doctor_completes_an_interrupted_removal() {
     assert!(indexed(&store).is_empty());
     assert!(!store.join("drafts/w1").exists());
     assert_eq!(tombstone(&store, "w1")["id"], "w1");
+}
+
+/// Promise: Without an option of its own, `gc` keeps workers whose changes nobody looked at, and
+/// workers that need a person.
+#[test]
+fn what_nobody_looked_at_is_kept() {
+    let (_dir, store) = new_store();
+    for (day, id) in [(1, "ok"), (2, "failed"), (3, "draft"), (4, "discarded")] {
+        old_worker(&store, id, day, &[]);
+    }
+    edit(&store, "failed", |metadata| metadata["status"] = "failed".into());
+    make_draft(&store, "draft", "ended");
+    make_draft(&store, "discarded", "discarded");
+    let listed = |more: &[&str]| {
+        let report = gc_report(&store, &[&["--older-than", "30d"], more].concat());
+        (ids(&report["workers"]).join(" "), report["kept"].to_string())
+    };
+    let (removed, kept) = listed(&[]);
+    assert_eq!(removed, "ok discarded");
+    assert!(kept.contains("--unreviewed") && kept.contains("--attention"), "{kept}");
+    assert_eq!(listed(&["--unreviewed"]).0, "ok draft discarded");
+    assert_eq!(listed(&["--attention"]).0, "ok failed discarded");
+    assert_eq!(listed(&["--attention", "--unreviewed"]).0, "ok failed draft discarded");
 }

@@ -59,6 +59,27 @@ fn the_id_is_never_given_again() {
     assert_eq!(metadata(&store, "w10")["status"], "running");
 }
 
+/// Promise: A command on a removed worker says when and why it was removed, and where its copy is.
+#[test]
+fn commands_on_a_removed_worker_say_where_it_is() {
+    let (dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    old_worker(&store, "w2", 2, &[]);
+    let archive = dir.path().join("archive");
+    let to_archive = ["--max-workers", "1", "--yes", "--archive", archive.to_str().unwrap()];
+    gc(&store, &to_archive).assert_success();
+    gc(&store, &["--older-than", "30d", "--yes"]).assert_success();
+    let day = &tombstone(&store, "w1")["removed_at"].as_str().unwrap()[..10].to_owned();
+    let copy = format!("try `--store {}`", archive.display());
+    for command in
+        [&["changes", "w1"][..], &["apply", "w1", "--yes"], &["worker", "put", "w1", "a"]]
+    {
+        let removed = format!("`swarmletfs gc` removed it on {day} (--max-workers 1)");
+        record(&store, command, "").assert_failure(1, &["cannot find worker w1", &removed, &copy]);
+    }
+    record(&store, &["changes", "w2"], "").assert_failure(1, &["--older-than 30d", "no copy"]);
+}
+
 /// Promise: A removed worker is gone from a mount and from its searches within a second.
 #[test]
 fn a_mount_shows_the_removal_within_a_second() {

@@ -176,7 +176,7 @@ fn messages_name_the_worker_and_its_changes() {
     let done = place.sh(&[], "printf 'three\\nfour\\n' > notes");
     done.assert_success();
     let expected = "swarmletfs: worker w\n\
-        swarmletfs: worker w: completed, 1 file changed (+2 -2); see `swarmletfs changes w`\n";
+        swarmletfs: worker w: ok, 1 file changed (+2 -2); see `swarmletfs changes w`\n";
     assert_eq!(done.err, expected);
     let done = place.sh(&["--id", "w2"], "exit 5");
     let end = "swarmletfs: worker w2: failed (exit code 5), no files changed\n";
@@ -191,7 +191,11 @@ fn worker_that_finishes_itself_keeps_its_end() {
         let script = format!("echo Done. | {PROGRAM} worker finish --result - || exit 1; exit 7");
         let done = place.sh(&[], &script);
         assert_eq!(done.code, Some(7), "{done:#?}");
-        assert!(done.err.contains("worker w: completed, no files changed"), "{done:#?}");
+        assert!(
+            done.err
+                .contains("worker w: failed (exit code 7; last output: Done.), no files changed"),
+            "{done:#?}"
+        );
         assert_eq!(place.metadata("w")["status"], "completed");
         assert_eq!(place.read("store/workers/w/result.txt"), "Done.\n");
         assert_eq!(place.json("store/workers/w/changes.json")["is_final"], true);

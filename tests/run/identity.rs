@@ -315,7 +315,7 @@ fn record_goes_where_its_worker_goes() {
     let store = place.at("store");
     place.outside(&format!("{PROGRAM} discard w --yes --store {}", store.display()));
     let gc = format!(
-        "{PROGRAM} gc --max-workers 0 --yes --archive {} --store {}",
+        "{PROGRAM} gc --max-workers 0 --attention --yes --archive {} --store {}",
         place.at("archive").display(),
         store.display()
     );

@@ -212,11 +212,29 @@ fn set_state(place: &Workspace, state: &str) {
 #[test]
 fn draft_of_a_lost_worker_is_discarded_after_its_end() {
     let place = lost();
-    let refused = discard(&place);
-    refused.assert_failure(1, &["its end is not recorded; try `swarmletfs run --recover w`"]);
-    assert!(place.at("store/drafts/w/upper").exists());
-    place.run(&["--recover", "w"], &[]).assert_success();
-    discard(&place).assert_success();
+    let done = discard(&place);
+    assert!(
+        done.assert_success().err.contains("worker w: failed (the runner ended early), 1 file")
+    );
+    assert!(!place.at("store/drafts/w/upper").exists());
+    assert_eq!(place.metadata("w")["status"], "failed");
+}
+
+/// Promise: The next command on drafts ends a worker whose runner was killed.
+#[test]
+fn next_command_ends_a_worker_whose_runner_was_killed() {
+    let commands: [&[&str]; 4] =
+        [&["changes", "w"], &["review"], &["changes"], &["run", "--", "true"]];
+    for arguments in commands {
+        let place = lost();
+        let (command, rest) = arguments.split_first().unwrap();
+        let mut next = swarmletfs([command]);
+        next.arg("--store").arg(place.at("store")).args(rest).current_dir(place.at("workspace"));
+        let done = run(next);
+        let ended = "worker w: failed (the runner ended early), 1 file changed (+1 -0)";
+        assert!(done.assert_success().err.contains(ended), "{arguments:?}: {done:#?}");
+        assert_eq!(place.metadata("w")["status"], "failed");
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub fn key(kind: &str, parts: &[&[u8]]) -> Key {
     digest(&hash)
 }
 
-/// What else results depend on in this process.
+/// A further input of all results of this process.
 static VARIANT: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Makes `variant` a part of all keys from now on. Only the first call has an effect.

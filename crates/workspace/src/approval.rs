@@ -25,7 +25,9 @@ mod stage;
 mod unasked;
 
 pub use moves::recover_workspace;
-pub use review::{describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes};
+pub use review::{
+    ReviewState, describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes,
+};
 pub use selection::{ChangeSelection, UnappliedChange};
 pub use session::{Approval, Checked};
 pub use unasked::PathRules;

@@ -28,10 +28,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::report::{Reporter, RunEnd, RunEvent};
-use super::{RunArgs, recover, session};
+use super::{RunArgs, StartPlace, recover, session};
 use crate::cli::exit::{self, UsageError};
-use crate::cli::terminal::{display_path, escape_controls, print_message};
-use crate::cli::write_args;
+use crate::cli::terminal::{display_path, escape_controls, print_message, table};
+use crate::cli::write_args::{self, WriteArgs};
 use crate::text;
 
 /// The part of a command that is replaced by the line.
@@ -57,24 +57,25 @@ pub(super) fn run(arguments: &RunArgs, tasks: &Path) -> anyhow::Result<ExitCode>
         Some(jobs) => jobs.get(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
+    let workspace = StartPlace::find(&arguments.workspace)?.workspace;
+    let write = arguments.write.resolved(&workspace)?;
     let display = Display::new(arguments.write.quiet);
     let mut rows: Vec<Row> = lines.iter().map(|line| Row::new(line)).collect();
     run_pool(&mut rows, jobs, &display)?;
     drop(display);
-    recover_killed(arguments, &mut rows);
+    recover_killed(&write, &mut rows);
     let mut out = io::stdout().lock();
     let printed = out.write_all(render_table(&rows).as_bytes()).and_then(|()| out.flush());
     let is_success = rows.iter().all(Row::is_completed);
     Ok(if is_success { exit::from_write(printed) } else { ExitCode::FAILURE })
 }
 
-fn recover_killed(arguments: &RunArgs, rows: &mut [Row]) {
-    let reporter = Reporter::person(arguments.write.quiet);
+fn recover_killed(write: &WriteArgs, rows: &mut [Row]) {
+    let reporter = Reporter::person(write.quiet);
     for row in rows.iter_mut().filter(|row| row.end.is_none()) {
         let Some(worker) = &row.worker else { continue };
-        let recovered = arguments
-            .write
-            .with_store(|store| recover::recover(store, OsStr::new(worker), &reporter));
+        let recovered =
+            write.with_store(|store| recover::recover(store, OsStr::new(worker), &reporter));
         match recovered {
             Ok(recovered) => row.end = Some(recovered.end),
             Err(error) => print_message(&format!("{error:#}")),
@@ -415,20 +416,7 @@ impl Row {
 
 fn render_table(rows: &[Row]) -> String {
     let heading = ["WORKER", "OUTCOME", "TIME", "CHANGES"].map(str::to_owned);
-    let lines: Vec<[String; 4]> = std::iter::once(heading).chain(rows.iter().map(cells)).collect();
-    let mut widths = [0; 4];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut out = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        out.push('\n');
-    }
-    out
+    table(heading, rows.iter().map(cells))
 }
 
 fn cells(row: &Row) -> [String; 4] {
@@ -465,6 +453,8 @@ mod tests {
             worker: "w-1".into(),
             status: COMPLETED.into(),
             error: String::new(),
+            outcome: "ok".into(),
+            cause: String::new(),
             duration: Duration::from_millis(1500),
             changes: Some(ChangeCounts { files: 2, added: 3, removed: 1, refused: 0, ignored: 0 }),
             notes: Vec::new(),

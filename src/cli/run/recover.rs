@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::bail;
 
@@ -11,6 +10,7 @@ use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::session::{Conclusion, conclude};
 use crate::cli::write_args::{WriteArgs, into_cli_error};
 use crate::draft::{ChangeSearch, Draft, DraftState, MissingPart};
+use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
 use crate::trace::swarmlet::CHANGES_FILE;
 use swarmletfs_record::write::{Finish, Store, Worker};
@@ -75,14 +75,8 @@ pub(super) fn recover(
     if !is_left {
         bail!("cannot recover worker {shown}: it has ended, and its changes are recorded");
     }
-    let mut end = RunEnd {
-        worker: shown,
-        status: "failed".to_owned(),
-        error: ERROR.to_owned(),
-        duration: Duration::ZERO,
-        changes: None,
-        notes: Vec::new(),
-    };
+    let mut end = RunEnd::new(&worker, Status::Failed, ERROR);
+    end.outcome = Outcome::Failed.as_str().to_owned();
     let missing = draft.missing_part();
     if state == DraftState::Running && missing == Some(MissingPart::Layers) {
         // There is nothing to keep of a command that did not run. A copy may have filled the disk,
@@ -118,6 +112,41 @@ pub(super) fn recover(
         end.changes = None;
     }
     Ok(RecoveredRun { end, is_ended })
+}
+
+/// Opens the store for a command on drafts, and calls `change` with it. Before that, ends the
+/// workers whose runners were killed.
+///
+/// # Errors
+///
+/// The errors of [`WriteArgs::with_store`].
+pub(crate) fn with_drafts<T>(
+    write: &WriteArgs,
+    change: impl FnOnce(&Store) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    write.with_store(|store| {
+        recover_killed(store, write.quiet);
+        change(store)
+    })
+}
+
+/// Ends the workers of a store whose runners were killed, and says so. Errors are only messages:
+/// the command that follows is about something else, or meets them again.
+fn recover_killed(store: &Store, quiet: bool) {
+    let reporter = Reporter::person(quiet);
+    let drafts = Draft::list(store).unwrap_or_default();
+    for id in drafts {
+        let Ok(Some(draft)) = Draft::open(store, &id) else { continue };
+        let is_left = draft.record().state == DraftState::Running
+            && draft.try_lock().is_ok_and(|lock| lock.is_some());
+        if !is_left {
+            continue;
+        }
+        match recover(store, id.as_os_str(), &reporter) {
+            Ok(recovered) => reporter.report(&RunEvent::Ended(recovered.end)),
+            Err(error) => reporter.failure(&error),
+        }
+    }
 }
 
 /// Records the end of a worker whose changes nobody can know, and the state of its draft.

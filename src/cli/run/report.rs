@@ -6,8 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::analysis::worker_digest::WorkerDigest;
+use crate::cli::store_selection::StoreSelection;
 use crate::cli::terminal::{escape_controls, print_message};
+use crate::deadline::Deadline;
+use crate::model::{Outcome, Status};
+use crate::name::Name;
 use crate::text::count;
+use swarmletfs_record::write::{Store, Worker};
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,6 +36,10 @@ pub(super) struct RunEnd {
     pub(super) status: String,
     /// Reason for the failure; empty if the worker did not fail.
     pub(super) error: String,
+    /// Its outcome by the record: `ok`, `failed` or `unknown`.
+    pub(super) outcome: String,
+    /// The cause of a failure that its record shows; empty without one.
+    pub(super) cause: String,
     /// Time from the start of the command to its end.
     pub(super) duration: Duration,
     /// Numbers of its changes; `None` if they are unknown.
@@ -49,10 +59,41 @@ pub(super) struct ChangeCounts {
 }
 
 impl RunEnd {
+    /// Returns the end of a worker of this status, of which nothing more is known.
+    pub(super) fn new(worker: &Worker, status: Status, error: &str) -> RunEnd {
+        RunEnd {
+            worker: worker.id().display(),
+            status: status.to_string(),
+            error: error.to_owned(),
+            outcome: Outcome::Unknown.as_str().to_owned(),
+            cause: String::new(),
+            duration: Duration::ZERO,
+            changes: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads the outcome from the record of the worker. It stays unknown if it cannot be read.
+    pub(super) fn read_outcome(&mut self, store: &Store, worker: &Worker) {
+        let selection = StoreSelection::only(store.root().path().to_path_buf());
+        if let Some(digest) = read_digest(&selection, worker.id()) {
+            self.outcome = digest.outcome.as_str().to_owned();
+            self.cause = digest.cause;
+        }
+    }
+
     /// Returns how the worker ended, such as `failed (exit code 3)`.
     pub(super) fn outcome(&self) -> String {
-        let error = escape_controls(&self.error);
-        if error.is_empty() { self.status.clone() } else { format!("{} ({error})", self.status) }
+        let reason = [&self.error, &self.cause].into_iter().find(|reason| !reason.is_empty());
+        let reason = reason.map(|reason| escape_controls(reason));
+        let reason = reason.or_else(|| {
+            let is_plain = self.outcome != "unknown" || self.status == "completed";
+            (!is_plain).then(|| self.status.clone())
+        });
+        match reason {
+            Some(reason) => format!("{} ({reason})", self.outcome),
+            None => self.outcome.clone(),
+        }
     }
 
     /// Returns the numbers of the changes, such as `3 files changed (+40 -12)`.
@@ -82,6 +123,15 @@ impl RunEnd {
             line
         }
     }
+}
+
+fn read_digest(selection: &StoreSelection, id: &Name) -> Option<WorkerDigest> {
+    let view = selection.open_without_writing(id.as_bytes()).ok()?;
+    let visible = view.visible();
+    let member = visible.members.iter().find(|member| member.entry.id.0 == *id)?;
+    let fingerprint = view.fingerprint(member, true).ok()?;
+    let record = view.record(member, &fingerprint, Deadline::never()).ok()?;
+    Some(WorkerDigest::new(&view, member, &fingerprint, &record))
 }
 
 #[derive(Debug)]
@@ -142,14 +192,19 @@ mod tests {
             worker: "w1".into(),
             status: "completed".into(),
             error: String::new(),
+            outcome: "ok".into(),
+            cause: String::new(),
             duration: Duration::ZERO,
             changes: Some(counts),
             notes: Vec::new(),
         };
         assert_eq!(
             end.to_line(),
-            "worker w1: completed, 3 files changed (+40 -12); see `swarmletfs changes w1`"
+            "worker w1: ok, 3 files changed (+40 -12); see `swarmletfs changes w1`"
         );
+        end.outcome = "failed".into();
+        end.cause = "red at the end: 1 test failed".into();
+        assert!(end.to_line().starts_with("worker w1: failed (red at the end: 1 test failed), "));
         end.status = "failed".into();
         end.error = "exit code 3".into();
         end.changes = Some(ChangeCounts::default());

@@ -42,7 +42,10 @@ const NO_FINISH: &str = "the session ended without finish";
 
 pub(super) fn run(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<ExitCode> {
     let place = StartPlace::find(&arguments.workspace)?;
-    arguments.write.resolved()?.with_store(|store| run_in(store, arguments, &place, reporter))
+    arguments
+        .write
+        .resolved(&place.workspace)?
+        .with_store(|store| run_in(store, arguments, &place, reporter))
 }
 
 struct LogSink {
@@ -127,7 +130,7 @@ fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<W
     let Some(id) = &arguments.worker.id else { return Ok(None) };
     let worker = match store.worker(id) {
         Ok(worker) => worker,
-        Err(Error::NoWorker { .. }) => return Ok(None),
+        Err(Error::NoWorker { .. } | Error::Gone { .. }) => return Ok(None),
         Err(error) => return Err(into_cli_error(error)),
     };
     let id = worker.id().display();
@@ -233,19 +236,13 @@ fn run_worker(
     if !arguments.serves_tools {
         search.set_command_exit(CommandExit { exit_code, error: reason });
     }
-    let mut end = RunEnd {
-        worker: worker.id().display(),
-        status: status.to_string(),
-        error,
-        duration: ended.duration,
-        changes: None,
-        notes: Vec::new(),
-    };
+    let mut end = RunEnd { duration: ended.duration, ..RunEnd::new(worker, status, &error) };
     let cure = format!("try `swarmletfs run --recover {}`", end.worker);
     // Without isolation, the command writes the log of changes itself.
     let conclusion = Conclusion { finish, cure: &cure, is_logged: arguments.access.no_sandbox };
     problems.extend(conclude(worker, &mut draft, &mut search, conclusion, &mut end));
     drop(closed);
+    end.read_outcome(store, worker);
     problems.iter().for_each(|problem| reporter.failure(problem));
     reporter.report(&RunEvent::Ended(end));
     let is_whole = problems.is_empty() && !ended.lost_output;

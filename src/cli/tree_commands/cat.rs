@@ -10,10 +10,10 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
-use crate::cli::budget_arg;
 use crate::cli::pager::AnswerKind;
 use crate::cli::read_session::TimeArgs;
 use crate::cli::store_selection::StoreSelection;
+use crate::cli::view_args;
 use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Fh, Symlinks};
@@ -61,7 +61,7 @@ pub(crate) fn print(
     arguments: &ReaderArgs,
     paths: &[impl AsRef<[u8]>],
 ) -> anyhow::Result<ExitCode> {
-    budget_arg::prepare_names(paths);
+    view_args::prepare_names(paths);
     let reader = TreeReader::open(arguments)?;
     let mut out = reader.out(arguments.pager, AnswerKind::Raw, false);
     let written = paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_ref()));

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use super::super::exit;
 use super::super::terminal::print_message;
-use super::super::view_args::ViewArgs;
-use super::super::{budget_arg, exit};
+use super::super::view_args::{self, ViewArgs};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
 use crate::cli::colors::ColorArgs;
@@ -66,7 +66,7 @@ pub(crate) struct CompareArgs {
 
     /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 28000]
-    #[arg(long, short, value_name = "SIZE", value_parser = budget_arg::parse)]
+    #[arg(long, short, value_name = "SIZE", value_parser = view_args::parse_budget)]
     budget: Option<Budget>,
 
     /// Print JSON: an array of one object

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use super::super::exit;
 use super::super::terminal::print_message;
-use super::super::view_args::ViewArgs;
-use super::super::{budget_arg, exit};
+use super::super::view_args::{self, ViewArgs};
 use super::{TimeArgs, TreeReader, json, paths};
 use crate::cli::colors::ColorArgs;
 use crate::cli::pager::{AnswerKind, PagerArgs};
@@ -43,7 +43,7 @@ pub(crate) struct QueryArgs {
 
     /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 for one worker, otherwise 28000]
-    #[arg(long, short, value_name = "SIZE", value_parser = budget_arg::parse)]
+    #[arg(long, short, value_name = "SIZE", value_parser = view_args::parse_budget)]
     pub(super) budget: Option<Budget>,
 
     /// Print JSON: an array of objects

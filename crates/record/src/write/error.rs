@@ -41,6 +41,16 @@ pub enum Error {
         /// The day, as `on 2026-01-20`, or `earlier`.
         when: String,
     },
+    /// The worker was removed.
+    #[error("cannot find worker {worker}: `swarmletfs gc` removed it {when}; {rest}")]
+    Gone {
+        /// The id, escaped.
+        worker: String,
+        /// The day and the rule, as `on 2026-01-20 (--older-than 30d)`, or `earlier`.
+        when: String,
+        /// The place of its copy, or that there is none.
+        rest: String,
+    },
     #[error("cannot find worker {worker} in {store}; try `swarmletfs ls workers`")]
     NoWorker {
         /// The id, escaped.

@@ -16,12 +16,12 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::dir::{Dir, Durability, File, Lock, Metadata, from_io, lock_file};
-use super::error::{During, Error, Result, bad_content};
+use super::error::{During, Result, bad_content};
 use super::lines::{self, MetadataMap, append_lines, to_document, to_line};
 use super::registry;
 use crate::audit::{self, AuditEntry, AuditPath, LogGroup, LogName};
 use swarmletfs_base::error::Error as PathError;
-use swarmletfs_base::name::{Name, RelPath, printable};
+use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, is_temporary};
 use swarmletfs_trace::swarmlet::{CALLS, INDEX, INDEX_MAX, METADATA};
 
@@ -147,8 +147,7 @@ impl WorkerFolder {
             Ok(Some(folder)) => Ok(WorkerFolder { store, folder, id: id.clone() }),
             // A link gets the same error as an absent worker.
             Ok(None) | Err(PathError::NotFound | PathError::NotADirectory | PathError::Escape) => {
-                let store = printable(store.root.path().as_os_str().as_encoded_bytes());
-                Err(Error::NoWorker { worker: id.display(), store })
+                Err(registry::absence(&store.root, id))
             }
             Err(error) => Err(error).during("open", store.workers.path(), id.as_bytes()),
         }

@@ -11,7 +11,7 @@ use super::error::{During, Error, Result, bad_content};
 use super::lines::{self, MetadataMap, TEXT_MAX, entry_of, to_document};
 use crate::audit::AuditPath;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
-use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::store::{Kind, is_temporary};
 use swarmletfs_trace::swarmlet::{
     FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK, TOMBSTONE_MAX, TOMBSTONES, Tombstone,
@@ -219,6 +219,27 @@ pub(super) fn must_be_new(root: &Dir, id: &Name) -> Result<()> {
         |tombstone| format!("on {}", tombstone.removed_at.strftime("%Y-%m-%d")),
     );
     Err(Error::Removed { worker: id.display(), when })
+}
+
+/// Returns the error for the worker `id`, which does not exist. It says whether the worker was
+/// removed, when, by which rule, and where its copy is.
+pub(super) fn absence(root: &Dir, id: &Name) -> Error {
+    let worker = id.display();
+    if !tombstone_exists(root, id).unwrap_or_default() {
+        let store = printable(root.path().as_os_str().as_encoded_bytes());
+        return Error::NoWorker { worker, store };
+    }
+    let Some(tombstone) = read_tombstone(root, id).ok().flatten() else {
+        let rest = "the record of its removal is damaged".to_owned();
+        return Error::Gone { worker, when: "earlier".to_owned(), rest };
+    };
+    let day = tombstone.removed_at.strftime("%Y-%m-%d");
+    let when = format!("on {day} ({})", printable(tombstone.rule.as_bytes()));
+    let rest = match &tombstone.archived_to {
+        Some(archive) => format!("try `--store {}`", printable(archive.as_bytes())),
+        None => "there is no copy".to_owned(),
+    };
+    Error::Gone { worker, when, rest }
 }
 
 /// Reads the record of the removed worker `id`. Returns `None` if there is none or it is damaged.

@@ -144,7 +144,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::NoWorker`] if there is none, even if another entry has the name.
+    /// [`Error::NoWorker`] if there is none, even if another entry has the name; [`Error::Gone`] if
+    /// it was removed.
     pub fn worker(&self, id: impl AsRef<[u8]>) -> Result<Worker> {
         let id = id.as_ref();
         let name = Name::new(id)
@@ -326,7 +327,7 @@ impl Store {
     pub fn find_worker(&self, id: &Name) -> Result<Option<Worker>> {
         match Worker::open(Arc::clone(self.folder()), id) {
             Ok(worker) => Ok(Some(worker)),
-            Err(Error::NoWorker { .. }) => Ok(None),
+            Err(Error::NoWorker { .. } | Error::Gone { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }

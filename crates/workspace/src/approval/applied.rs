@@ -26,13 +26,13 @@ pub(super) struct AppliedRecord {
     uid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undone_at: Option<Timestamp>,
-    files: Vec<AppliedFile>,
+    pub(super) files: Vec<AppliedFile>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct AppliedFile {
+pub(super) struct AppliedFile {
     #[serde(flatten)]
-    path: ChangedPath,
+    pub(super) path: ChangedPath,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     old: Option<EntryState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

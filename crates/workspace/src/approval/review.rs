@@ -4,17 +4,97 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
+use serde::Serialize;
+
+use super::applied::{self, Application};
 use super::check::Action;
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::session::{Approval, Checked, CheckedFile};
 use super::unasked::PathRules;
+use crate::draft::DraftState;
 use swarmletfs_base::model::{ChangedFile, EntryKind, WorkspaceChanges};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::text::count;
 use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_record::write::{Dir, Durability, Error, Result};
 
+/// The decision about the changes in a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewState {
+    /// Nobody applied or discarded them.
+    Waiting,
+    /// Some were applied, and the others wait.
+    PartlyApplied,
+    Running,
+    Applied,
+    /// All that were applied were taken back, so they wait again.
+    TakenBack,
+    Discarded,
+    /// There are none that could be applied.
+    Empty,
+    /// They were not found: its workspace was gone when it ended.
+    Unknown,
+}
+
+impl ReviewState {
+    /// Returns true if changes wait for a decision.
+    pub fn is_open(self) -> bool {
+        use ReviewState::{PartlyApplied, TakenBack, Unknown, Waiting};
+        matches!(self, Waiting | PartlyApplied | TakenBack | Unknown)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReviewState::Waiting => "waiting",
+            ReviewState::PartlyApplied => "partly applied",
+            ReviewState::Running => "running",
+            ReviewState::Applied => "applied",
+            ReviewState::TakenBack => "taken back",
+            ReviewState::Discarded => "discarded",
+            ReviewState::Empty => "no changes",
+            ReviewState::Unknown => "unknown",
+        }
+    }
+}
+
 impl Approval<'_> {
+    /// Returns the decision about the changes of the worker.
+    ///
+    /// # Errors
+    ///
+    /// The worker has no draft, or its record cannot be read.
+    pub fn review_state(&self) -> Result<ReviewState> {
+        let state = self.draft("review the changes of")?.record().state;
+        if state == DraftState::Running {
+            return Ok(ReviewState::Running);
+        }
+        let (mut is_taken_back, mut applied) = (false, BTreeSet::new());
+        for number in applied::numbers(self.worker().folder())? {
+            match Application::open(self.worker().folder(), number)?.read()? {
+                Some(record) if record.undone_at.is_some() => is_taken_back = true,
+                Some(record) => applied.extend(record.files.into_iter().map(|file| file.path)),
+                None => {}
+            }
+        }
+        let changes = match self.changes() {
+            Ok(changes) => changes.files,
+            Err(_) if state == DraftState::Discarded => Vec::new(),
+            Err(_) => return Ok(ReviewState::Unknown),
+        };
+        let left = changes.iter().any(|file| {
+            file.refused.is_none() && !file.is_folder() && !applied.contains(&file.path)
+        });
+        Ok(match (state, applied.is_empty(), left) {
+            (DraftState::Discarded, true, _) => ReviewState::Discarded,
+            (_, true, false) => ReviewState::Empty,
+            (_, true, true) if is_taken_back => ReviewState::TakenBack,
+            (_, true, true) => ReviewState::Waiting,
+            (DraftState::Discarded, false, _) | (_, false, false) => ReviewState::Applied,
+            (_, false, true) => ReviewState::PartlyApplied,
+        })
+    }
+
     /// Parses a path of the workspace: relative to it, or an absolute one within it.
     ///
     /// # Errors

@@ -72,6 +72,10 @@ impl<'a> Approval<'a> {
         self.worker.id()
     }
 
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     pub(super) fn store_path(&self) -> &Path {
         self.store.root().path()
     }
@@ -383,7 +387,7 @@ impl<'a> Approval<'a> {
         Ok(())
     }
 
-    fn draft(&self, action: &str) -> Result<Draft> {
+    pub(super) fn draft(&self, action: &str) -> Result<Draft> {
         let no_draft = || {
             self.error(
                 action,
