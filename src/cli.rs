@@ -194,7 +194,7 @@ enum Command {
                           swarmletfs run --recover ID [--store DIR]"
     )]
     Run(Box<run::RunArgs>),
-    /// List the drafts: which wait, were applied or discarded, or conflict
+    /// List the drafts: which wait, and which conflict
     #[command(after_help = review::HELP)]
     Review(review::ReviewArgs),
     /// Show what a worker changed in its view of a workspace

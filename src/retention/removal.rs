@@ -314,7 +314,7 @@ mod tests {
             Filter::default(),
         );
         let view = view.unwrap();
-        let rules = Rules { max_workers: Some(0), ..Rules::default() };
+        let rules = Rules { max_workers: Some(0), attention: true, ..Rules::default() };
         let plan = Plan::new(
             Candidate::read_all(&store, &view, &rules),
             &rules,

@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(
             render_table(&rows),
             "WORKER     OUTCOME            TIME      CHANGES\n\
-             w-1        completed          1s 500ms  2 files changed (+3 -1)\n\
+             w-1        ok                 1s 500ms  2 files changed (+3 -1)\n\
              two\\u{1b}  not run: no store\n\
              three      not started\n"
         );
