@@ -121,7 +121,8 @@ fn workspace_with_a_mount_point_is_copied() {
     if tmpfs(&mounted).is_none() {
         return;
     }
-    let done = place.sh(&[], "echo new > new");
+    // A reason is printed with --quiet, too.
+    let done = place.sh(&["--quiet"], "echo new > new");
     let refused = place.sh(&["--id", "w2", "--engine", "overlay"], "true");
     rustix::mount::unmount(&mounted, rustix::mount::UnmountFlags::DETACH).unwrap();
     done.assert_success();

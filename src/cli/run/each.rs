@@ -338,7 +338,7 @@ impl Display {
                 }
             }
             RunEvent::Notice(text) => {
-                if !self.quiet && state.notices.insert(text.clone()) {
+                if state.notices.insert(text.clone()) {
                     self.print(text);
                 }
             }

@@ -22,7 +22,7 @@ pub(super) enum RunEvent {
         /// Its id.
         worker: String,
     },
-    /// A message for people; the run goes on.
+    /// A fact that the user must know, such as the reason for a copy; the run goes on.
     Notice(String),
     Ended(RunEnd),
     /// There was no run, or its record is not complete.
@@ -137,7 +137,7 @@ fn read_digest(selection: &StoreSelection, id: &Name) -> Option<WorkerDigest> {
 #[derive(Debug)]
 pub(super) enum Reporter {
     Person {
-        /// Prints no messages but errors.
+        /// Prints only errors, and what the user must know of how the command runs or ran.
         quiet: bool,
     },
     /// A process reads one JSON object per line.
@@ -160,12 +160,16 @@ impl Reporter {
             }
             Reporter::Person { quiet } => match event {
                 RunEvent::Failed(error) => print_message(error),
-                _ if *quiet => {}
-                RunEvent::Started { worker } => print_message(&format!("worker {worker}")),
                 RunEvent::Notice(text) => print_message(text),
+                RunEvent::Started { worker } if !quiet => {
+                    print_message(&format!("worker {worker}"))
+                }
+                RunEvent::Started { .. } => {}
                 RunEvent::Ended(end) => {
                     end.notes.iter().for_each(|note| print_message(&escape_controls(note)));
-                    print_message(&end.to_line());
+                    if !quiet {
+                        print_message(&end.to_line());
+                    }
                 }
             },
         }
