@@ -316,3 +316,19 @@ fn sandbox_is_tried_out_once() {
         assert!(trial().is_none());
     }
 }
+
+/// Promise: The end of a run names the files that vanished with the command.
+#[test]
+fn files_outside_of_the_workspace_are_named_at_the_end() {
+    for place in Workspace::all() {
+        let script = "mkdir /tmp/deep; echo 12345 > /tmp/deep/report; ln -s /etc /tmp/link; exit 3";
+        let done = place.sh(&[], script);
+        let named = "1 file of 6 outside of the workspace vanished with the command: \
+                     /tmp/deep/report; to keep such files, write into the workspace, or use --write";
+        assert!(done.err.contains(named), "{done:#?}");
+        let quiet = place.sh(&["--id", "q", "--quiet"], "echo > /dev/shm/x");
+        assert_eq!(quiet.assert_success().err, "");
+        let none = place.sh(&["--id", "n"], "echo new > new; mkdir /tmp/empty");
+        assert!(!none.assert_success().err.contains("vanished"), "{none:#?}");
+    }
+}

@@ -4,11 +4,13 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, SeekFrom, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use swarmletfs_base::path_bytes;
 
 /// Mode of directories and files of the sandbox that are mounted over.
 const MOUNTPOINT_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -162,9 +164,104 @@ pub fn close_descriptors_except(kept: &[i32]) -> io::Result<()> {
     Ok(())
 }
 
+/// The files in the private directories for temporary files, which vanish with the sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftFiles {
+    /// Number of files.
+    pub files: u64,
+    /// Their size, in bytes.
+    pub bytes: u64,
+    /// The first ones.
+    #[serde(with = "path_bytes::list")]
+    pub paths: Vec<PathBuf>,
+    /// True if there are more than were counted.
+    pub has_more: bool,
+}
+
+/// Maximum number of entries that are looked at.
+const LEFT_MAX: usize = 10_000;
+/// Maximum depth of directories that are looked into.
+const LEFT_DEPTH: usize = 32;
+const LEFT_PATHS: usize = 3;
+
+impl LeftFiles {
+    /// Counts the files below `folders`, without the mounts in them. An entry that cannot be read
+    /// does not count.
+    pub(super) fn find<'a>(folders: impl IntoIterator<Item = &'a str>) -> LeftFiles {
+        let (mut found, mut left) = (LeftFiles::default(), LEFT_MAX);
+        for folder in folders {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            if let Ok(opened) = openat(CWD, folder, flags, Mode::empty())
+                && let Ok(stat) = fstat(&opened)
+            {
+                found.add(&opened, Path::new(folder), stat.st_dev, (&mut left, LEFT_DEPTH));
+            }
+        }
+        found
+    }
+
+    fn add(
+        &mut self,
+        folder: &OwnedFd,
+        path: &Path,
+        device: u64,
+        (left, depth): (&mut usize, usize),
+    ) {
+        let Ok(entries) = Dir::read_from(folder) else { return };
+        for entry in entries.flatten() {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if *left == 0 || depth == 0 {
+                self.has_more = true;
+                return;
+            }
+            *left -= 1;
+            let path = path.join(name);
+            let Ok(opened) = open_entry(folder, name) else { continue };
+            let Ok(stat) = fstat(&opened) else { continue };
+            match FileType::from_raw_mode(stat.st_mode) {
+                _ if stat.st_dev != device => {}
+                FileType::RegularFile => {
+                    self.files += 1;
+                    self.bytes =
+                        self.bytes.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
+                    if self.paths.len() < LEFT_PATHS {
+                        self.paths.push(path);
+                    }
+                }
+                FileType::Directory => {
+                    let flags =
+                        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    if let Ok(inner) = openat(folder, name, flags, Mode::empty()) {
+                        self.add(&inner, &path, device, (left, depth - 1));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_counted_below_folders_and_through_no_link() {
+        let temporary = tempfile::tempdir().unwrap();
+        let at = |name: &str| temporary.path().join(name);
+        std::fs::create_dir_all(at("left/deep")).unwrap();
+        std::fs::create_dir(at("other")).unwrap();
+        for (name, text) in [("left/a", "12345"), ("left/deep/b", "1"), ("other/c", "1")] {
+            std::fs::write(at(name), text).unwrap();
+        }
+        std::os::unix::fs::symlink("../other", at("left/link")).unwrap();
+        let found = LeftFiles::find([at("left").to_str().unwrap(), "/nothing"]);
+        assert_eq!((found.files, found.bytes, found.has_more), (2, 6, false));
+        assert!(found.paths.contains(&at("left/deep/b")), "{found:?}");
+    }
 
     #[test]
     fn what_is_mounted_is_reached_by_no_link() {

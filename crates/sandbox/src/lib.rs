@@ -23,7 +23,7 @@ mod processes;
 mod rights;
 mod stage;
 
-pub use files::close_descriptors_except;
+pub use files::{LeftFiles, close_descriptors_except};
 pub use mount_table::unescape;
 pub use overlay::preflight;
 pub use probe::{Protections, TrialView, probe};

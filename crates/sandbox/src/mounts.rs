@@ -48,7 +48,7 @@ const SESSIONS: &str = "/run/user";
 
 /// Private directories for temporary files, each with a divisor: the directory can take this part
 /// of the memory. Several sandboxes together do not exceed the memory.
-const TEMPORARY: [(&str, u64); 2] = [("/tmp", 8), ("/dev/shm", 16)];
+pub(super) const TEMPORARY: [(&str, u64); 2] = [("/tmp", 8), ("/dev/shm", 16)];
 
 /// Minimum size of a directory for temporary files, in bytes.
 const TEMPORARY_MIN: u64 = 64 << 20;

@@ -28,11 +28,12 @@ use rustix::process::{
     getppid, getrlimit, set_parent_process_death_signal, setrlimit, wait, waitpid,
 };
 
+use super::files::LeftFiles;
 use super::mounts::{self, OWN_PROGRAM, OutsideMounts};
 use super::stage::{
     FailedStep, PROGRAM, SandboxSpec, Stage, StageEvent, StageFailure, StageRequest, StageSignals,
 };
-use super::{NOT_RUN, files, machine, rights};
+use super::{NOT_RUN, files, machine, rights, stage};
 
 pub(super) fn serve_outer(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let (queue, mask) = StageSignals::new()?;
@@ -172,6 +173,9 @@ pub(super) fn serve_init(descriptor: i32, status: Option<i32>) -> Result<ExitCod
             if pid == child
                 && let Some(code) = encode(ended)
             {
+                let left = LeftFiles::find(mounts::TEMPORARY.map(|(folder, _)| folder));
+                // Without it, nothing is known of such files.
+                let _ = stage::report_left(descriptor, &left);
                 files::write_all(&pipe, &code.to_le_bytes()).step("pass the end on")?;
                 return Ok(ExitCode::SUCCESS);
             }

@@ -23,7 +23,7 @@ use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
 
 use super::NOT_RUN;
-use super::files::{self, write_all};
+use super::files::{self, LeftFiles, write_all};
 use swarmletfs_base::path_bytes;
 
 /// This program, even if its path is covered by a mount.
@@ -346,7 +346,27 @@ pub struct OverlayDirs {
 #[derive(Debug)]
 pub struct WrappedCommand {
     pub command: Vec<OsString>,
-    _request: OwnedFd,
+    /// The request, in whose place the first process of the sandbox leaves its report.
+    request: OwnedFd,
+}
+
+/// Beginning of a report. A request begins with the length of an absolute path, and `/`.
+const REPORT: &[u8] = b"LEFT";
+
+/// Reports the files that vanish with the sandbox in the place of the request, which is done with.
+pub(super) fn report_left(descriptor: i32, left: &LeftFiles) -> io::Result<()> {
+    let bytes = postcard::to_extend(left, REPORT.to_vec()).map_err(io::Error::other)?;
+    files::write(&files::own_descriptor(descriptor), &bytes)
+}
+
+impl WrappedCommand {
+    /// Returns the files that vanished with the sandbox. Returns `None` if its first process was
+    /// killed before it could count them.
+    pub fn left_files(&self) -> Option<LeftFiles> {
+        let path = files::own_descriptor(self.request.as_raw_fd());
+        let bytes = files::read(&path, REQUEST_MAX).ok()?;
+        postcard::from_bytes(bytes.strip_prefix(REPORT)?).ok()
+    }
 }
 
 impl SandboxSpec {
@@ -375,7 +395,7 @@ impl SandboxSpec {
         write_all(&file, &bytes)?;
         let stage = Stage::Outer.arguments(file.as_raw_fd(), None);
         let command = [OsString::from(PROGRAM)].into_iter().chain(stage).collect();
-        Ok(WrappedCommand { command, _request: file })
+        Ok(WrappedCommand { command, request: file })
     }
 
     /// Checks that no writable path shows anything that must stay hidden or unchanged.

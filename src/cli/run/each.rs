@@ -458,6 +458,7 @@ mod tests {
             duration: Duration::from_millis(1500),
             changes: Some(ChangeCounts { files: 2, added: 3, removed: 1, refused: 0, ignored: 0 }),
             notes: Vec::new(),
+            vanished: None,
         }));
         rows[1].update(RunEvent::Failed("no store".into()));
         rows[1].has_run = true;

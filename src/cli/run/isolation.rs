@@ -19,6 +19,7 @@ use crate::cli::exit::UsageError;
 use crate::cli::mount_options;
 use crate::cli::run_command::find_program;
 use crate::cli::terminal::{display_path, escape_controls};
+use crate::cli::tree_commands::format::human_size;
 use crate::cli::write_args::{STORE_VARIABLE, WORKER_VARIABLE};
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::error::Error;
@@ -28,6 +29,7 @@ use crate::sandbox::{
     WrappedCommand,
 };
 use crate::store::TEMPORARY_PREFIX;
+use crate::text::count;
 use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use swarmletfs_record::write::{Dir, Store, Worker};
 
@@ -60,7 +62,25 @@ pub(super) struct PreparedCommand {
     /// inside.
     pub(super) private_program: Option<String>,
     /// Holds the descriptor that the command inherits.
-    _wrapped: Option<WrappedCommand>,
+    wrapped: Option<WrappedCommand>,
+}
+
+impl PreparedCommand {
+    /// Describes the files that the command left where they vanished; `None` if there are none, or
+    /// nothing is known of them.
+    pub(super) fn describe_vanished(&self) -> Option<String> {
+        let left = self.wrapped.as_ref()?.left_files().filter(|left| left.files > 0)?;
+        let named: Vec<String> = left.paths.iter().map(|path| display_path(path)).collect();
+        let more =
+            if left.files > named.len() as u64 || left.has_more { " and others" } else { "" };
+        let at_least = if left.has_more { "at least " } else { "" };
+        let (files, size) = (count(left.files, "file"), human_size(left.bytes));
+        Some(format!(
+            "{at_least}{files} of {size} outside of the workspace vanished with the command: \
+             {}{more}; to keep such files, write into the workspace, or use --write",
+            named.join(", ")
+        ))
+    }
 }
 
 impl Isolation {
@@ -236,7 +256,7 @@ impl Isolation {
                 .with_context(|| format!("cannot enter {}", display_path(&directory)))?;
             environment.insert("PWD".into(), directory.into());
             let private_program = None;
-            return Ok(PreparedCommand { command, environment, private_program, _wrapped: None });
+            return Ok(PreparedCommand { command, environment, private_program, wrapped: None });
         }
         environment.insert("PWD".into(), place.directory.clone().into());
         if let Some(folder) = environment.get_mut(OsStr::new(TMPDIR)) {
@@ -268,7 +288,7 @@ impl Isolation {
         };
         let wrapped = spec.wrap(&command).context("cannot prepare the sandbox")?;
         let command = wrapped.command.clone();
-        Ok(PreparedCommand { command, environment, private_program, _wrapped: Some(wrapped) })
+        Ok(PreparedCommand { command, environment, private_program, wrapped: Some(wrapped) })
     }
 }
 

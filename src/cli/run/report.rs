@@ -45,6 +45,8 @@ pub(super) struct RunEnd {
     /// Numbers of its changes; `None` if they are unknown.
     pub(super) changes: Option<ChangeCounts>,
     pub(super) notes: Vec<String>,
+    /// The files that it wrote where they vanish.
+    pub(super) vanished: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +72,7 @@ impl RunEnd {
             duration: Duration::ZERO,
             changes: None,
             notes: Vec::new(),
+            vanished: None,
         }
     }
 
@@ -168,6 +171,7 @@ impl Reporter {
                 RunEvent::Ended(end) => {
                     end.notes.iter().for_each(|note| print_message(&escape_controls(note)));
                     if !quiet {
+                        end.vanished.iter().for_each(|text| print_message(text));
                         print_message(&end.to_line());
                     }
                 }
@@ -201,6 +205,7 @@ mod tests {
             duration: Duration::ZERO,
             changes: Some(counts),
             notes: Vec::new(),
+            vanished: None,
         };
         assert_eq!(
             end.to_line(),

@@ -213,6 +213,7 @@ fn run_worker(
         // The sandbox may have failed.
         isolation::forget_trial(store);
     }
+    let vanished = prepared.describe_vanished();
     drop(prepared);
 
     let mut problems = Vec::new();
@@ -236,7 +237,8 @@ fn run_worker(
     if !arguments.serves_tools {
         search.set_command_exit(CommandExit { exit_code, error: reason });
     }
-    let mut end = RunEnd { duration: ended.duration, ..RunEnd::new(worker, status, &error) };
+    let mut end =
+        RunEnd { duration: ended.duration, vanished, ..RunEnd::new(worker, status, &error) };
     let cure = format!("try `swarmletfs run --recover {}`", end.worker);
     // Without isolation, the command writes the log of changes itself.
     let conclusion = Conclusion { finish, cure: &cure, is_logged: arguments.access.no_sandbox };
