@@ -389,7 +389,7 @@ impl Row {
             RunEvent::Started { worker } => self.worker = Some(worker),
             RunEvent::Notice(_) => {}
             RunEvent::Failed(error) => self.error = error,
-            RunEvent::Ended(end) => self.end = Some(end),
+            RunEvent::Ended(end) => self.end = Some(*end),
         }
     }
 
@@ -449,7 +449,7 @@ mod tests {
     fn table_has_a_line_for_each_task() {
         let mut rows = ["one", "two\u{1b}", "three"].map(Row::new);
         rows[0].update(RunEvent::Started { worker: "w-1".into() });
-        rows[0].update(RunEvent::Ended(RunEnd {
+        rows[0].update(RunEvent::Ended(Box::new(RunEnd {
             worker: "w-1".into(),
             status: COMPLETED.into(),
             error: String::new(),
@@ -459,7 +459,7 @@ mod tests {
             changes: Some(ChangeCounts { files: 2, added: 3, removed: 1, refused: 0, ignored: 0 }),
             notes: Vec::new(),
             vanished: None,
-        }));
+        })));
         rows[1].update(RunEvent::Failed("no store".into()));
         rows[1].has_run = true;
         assert_eq!(

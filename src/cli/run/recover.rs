@@ -28,7 +28,7 @@ const ERROR_BEFORE: &str = "the runner ended before the command began";
 pub(super) fn run(write: &WriteArgs, id: &OsStr) -> anyhow::Result<ExitCode> {
     let reporter = Reporter::person(write.quiet);
     let recovered = write.with_store(|store| recover(store, id, &reporter))?;
-    reporter.report(&RunEvent::Ended(recovered.end));
+    reporter.report(&RunEvent::Ended(recovered.end.into()));
     Ok(if recovered.is_ended { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -143,7 +143,7 @@ fn recover_killed(store: &Store, quiet: bool) {
             continue;
         }
         match recover(store, id.as_os_str(), &reporter) {
-            Ok(recovered) => reporter.report(&RunEvent::Ended(recovered.end)),
+            Ok(recovered) => reporter.report(&RunEvent::Ended(recovered.end.into())),
             Err(error) => reporter.failure(&error),
         }
     }

@@ -24,7 +24,7 @@ pub(super) enum RunEvent {
     },
     /// A fact that the user must know, such as the reason for a copy; the run goes on.
     Notice(String),
-    Ended(RunEnd),
+    Ended(Box<RunEnd>),
     /// There was no run, or its record is not complete.
     Failed(String),
 }

@@ -246,7 +246,7 @@ fn run_worker(
     drop(closed);
     end.read_outcome(store, worker);
     problems.iter().for_each(|problem| reporter.failure(problem));
-    reporter.report(&RunEvent::Ended(end));
+    reporter.report(&RunEvent::Ended(end.into()));
     let is_whole = problems.is_empty() && !ended.lost_output;
     let has_hidden_failure = ended.exit_code == 0 && !is_whole;
     Ok(if has_hidden_failure { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })

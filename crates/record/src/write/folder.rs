@@ -169,7 +169,7 @@ impl WorkerFolder {
     ///
     /// # Errors
     ///
-    /// [`Error::Finished`] if it has finished.
+    /// [`Error::Finished`](super::Error::Finished) if it has finished.
     pub(super) fn lock_unfinished(&self) -> Result<(Lock, MetadataMap)> {
         let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
         let fields = lines::read(&self.folder)?;
