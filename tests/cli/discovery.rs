@@ -380,6 +380,11 @@ fn first_run_makes_the_store_of_its_workspace() {
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names[0].starts_with("other-") && names[1].starts_with("work-"), "{names:?}");
     assert_eq!(fs::metadata(&stores).unwrap().permissions().mode() & 0o777, 0o700);
+    // A command sees no store of another workspace.
+    let look = ["run", "--", "sh", "-c", "find ~/.local/state/swarmletfs/workspaces"];
+    let seen = at(workspace, &look);
+    assert!(seen.assert_success().out.contains("/work-"), "{seen:#?}");
+    assert!(!seen.out.contains("other-"), "{seen:#?}");
     at(&elsewhere, &["changes", "w"]).assert_failure(1, &["no store was found"]);
     // Without a home there is no place for one.
     let mut homeless = swarmletfs(["run", "--", "true"]);

@@ -15,6 +15,7 @@ use rustix::fs::{Access, access};
 use super::environment::{EnvironmentRules, Needs, Variables};
 use super::report::Reporter;
 use super::{AccessArgs, EngineArg, RunArgs, StartPlace, resolve_socket, user};
+use crate::cli::discover::state_folder;
 use crate::cli::exit::UsageError;
 use crate::cli::mount_options;
 use crate::cli::run_command::find_program;
@@ -277,7 +278,8 @@ impl Isolation {
                 .git_common
                 .map(|path| (path, layers(draft.git_overlay_dirs(), arguments.durable))),
             store: root.to_path_buf(),
-            hidden: mount_options::default_cache_dir().into_iter().collect(),
+            // The stores of other workspaces, and logs of reads, are in the state folder.
+            hidden: mount_options::default_cache_dir().into_iter().chain(state_folder()).collect(),
             worker_folder: worker.folder().path().to_path_buf(),
             write: self.needs.writable,
             sockets: self.sockets,
