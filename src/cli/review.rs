@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use clap::Args;
 use serde::Serialize;
 
-use super::pager;
 use super::run::with_drafts;
 use super::store_selection::StoreSelection;
 use super::terminal::{escape_controls, print_message, table};
 use super::write_args::{WriteArgs, into_cli_error};
+use super::{exit, pager};
 use crate::analysis::attention::ReasonKind;
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::approval::{Approval, PathRules, ReviewState};
@@ -21,8 +21,8 @@ use crate::draft::Draft;
 use crate::model::WorkspaceChanges;
 use crate::name::{Name, RelPath};
 use crate::store::Time;
-use crate::text::age;
 use crate::text::clean::one_line;
+use crate::text::{age, count};
 use crate::view::View;
 use swarmletfs_record::write::{self, Store};
 
@@ -44,6 +44,9 @@ Exit code: 0 if the drafts were listed, 1 if not, 2 for a usage error.";
 
 /// Maximum length of a title, in bytes.
 const TITLE_MAX: usize = 60;
+
+/// Maximum number of other drafts that the table names in a row.
+const OVERLAPS_MAX: usize = 3;
 
 /// Arguments of `review`.
 #[derive(Debug, Args)]
@@ -92,10 +95,14 @@ pub(super) fn list(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let view = StoreSelection::only(store.root().path().to_path_buf()).open(Freshness::default())?;
     let ids = Draft::list(store).map_err(into_cli_error)?;
     let mut rows: Vec<DraftRow> = Vec::new();
+    let mut code = ExitCode::SUCCESS;
     for id in ids {
         match DraftRow::read(store, &view, &id) {
             Ok(row) => rows.extend(row),
-            Err(error) => print_message(&format!("{}: {error}", id.display())),
+            Err(error) => {
+                print_message(&format!("{}: {error}", id.display()));
+                code = exit::failure();
+            }
         }
     }
     let mut editors: BTreeMap<(String, RelPath), Vec<String>> = BTreeMap::new();
@@ -115,17 +122,24 @@ pub(super) fn list(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     rows.sort_by(|a, b| (a.state, b.ended, &a.id).cmp(&(b.state, a.ended, &b.id)));
     if as_json {
         let json = serde_json::to_vec_pretty(&rows)?;
-        return pager::print(&[&json, &b"\n"[..]].concat());
+        pager::print(&[&json, &b"\n"[..]].concat())?;
+        return Ok(code);
     }
-    if rows.is_empty() {
+    if rows.is_empty() && code == ExitCode::SUCCESS {
         print_message("no draft; `swarmletfs run` runs a command in a view of a workspace");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let now = SystemTime::now();
     let heading =
         ["id", "state", "files", "lines", "checks", "ended", "conflicts", "also in", "title"];
-    let lines = rows.iter().map(|row| row.cells(now));
-    pager::print(table(heading.map(str::to_owned), lines).as_bytes())
+    let shown = rows.iter().filter(|row| row.state != ReviewState::Empty);
+    let mut text = table(heading.map(str::to_owned), shown.map(|row| row.cells(now)));
+    match rows.iter().filter(|row| row.state == ReviewState::Empty).count() {
+        0 => {}
+        empty => text.push_str(&format!("{} without changes\n", count(empty, "draft"))),
+    }
+    pager::print(text.as_bytes())?;
+    Ok(code)
 }
 
 impl DraftRow {
@@ -169,7 +183,11 @@ impl DraftRow {
     fn cells(&self, now: SystemTime) -> [String; 9] {
         let lines = format!("+{} -{}", self.added, self.removed);
         let conflicts = if self.conflicts > 0 { self.conflicts.to_string() } else { "-".into() };
-        let overlaps = if self.overlaps.is_empty() { "-".into() } else { self.overlaps.join(",") };
+        let named = self.overlaps.iter().take(OVERLAPS_MAX).map(String::as_str);
+        let more = self.overlaps.len().saturating_sub(OVERLAPS_MAX);
+        let more = (more > 0).then(|| format!("{more} more"));
+        let overlaps = named.chain(more.as_deref()).collect::<Vec<_>>().join(", ");
+        let overlaps = if overlaps.is_empty() { "-".into() } else { overlaps };
         let ended = self.ended.and_then(|ended| age(ended, now)).unwrap_or_else(|| "-".into());
         [
             self.id.clone(),
