@@ -16,7 +16,6 @@ use crate::analysis::attention::ReasonKind;
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::approval::{Approval, PathRules, ReviewState};
 use crate::catalog::Freshness;
-use crate::deadline::Deadline;
 use crate::draft::Draft;
 use crate::model::WorkspaceChanges;
 use crate::name::{Name, RelPath};
@@ -208,9 +207,7 @@ fn shown(view: &View, id: &Name) -> Option<(String, Option<&'static str>)> {
     let visible = view.visible();
     let member = visible.members.iter().find(|member| member.entry.id.0 == *id)?;
     let title = one_line(member.entry.worker().title(), TITLE_MAX);
-    let fingerprint = view.fingerprint(member, false).ok()?;
-    let record = view.record(member, &fingerprint, Deadline::never()).ok()?;
-    let digest = WorkerDigest::new(view, member, &fingerprint, &record);
+    let digest = WorkerDigest::read(view, member).ok()?;
     let is_red = digest.attention.reasons.iter().any(|it| it.kind == ReasonKind::RedAtEnd);
     Some((title, if is_red { Some("red") } else { digest.last_green.map(|_| "green") }))
 }

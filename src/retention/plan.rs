@@ -239,10 +239,7 @@ pub(super) fn outcome(view: &View, member: &Member) -> Result<Outcome> {
 }
 
 fn needs_person(view: &View, member: &Member) -> Result<bool> {
-    let fingerprint = view.fingerprint(member, false)?;
-    let record = view.record(member, &fingerprint, Deadline::never())?;
-    let digest = WorkerDigest::new(view, member, &fingerprint, &record);
-    Ok(digest.attention.level() == AttentionLevel::High)
+    Ok(WorkerDigest::read(view, member)?.attention.level() == AttentionLevel::High)
 }
 
 /// Returns the reason why the draft of the worker `id` must not be removed; `None` if it may.

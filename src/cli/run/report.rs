@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::cli::store_selection::StoreSelection;
 use crate::cli::terminal::{escape_controls, print_message};
-use crate::deadline::Deadline;
 use crate::model::{Outcome, Status};
 use crate::name::Name;
 use crate::text::count;
@@ -132,9 +131,7 @@ fn read_digest(selection: &StoreSelection, id: &Name) -> Option<WorkerDigest> {
     let view = selection.open_without_writing(id.as_bytes()).ok()?;
     let visible = view.visible();
     let member = visible.members.iter().find(|member| member.entry.id.0 == *id)?;
-    let fingerprint = view.fingerprint(member, true).ok()?;
-    let record = view.record(member, &fingerprint, Deadline::never()).ok()?;
-    Some(WorkerDigest::new(&view, member, &fingerprint, &record))
+    WorkerDigest::read(&view, member).ok()
 }
 
 #[derive(Debug)]

@@ -14,7 +14,8 @@ use super::file_uses::{FileUse, file_uses};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::view::{Member, View, WorkerFiles};
-use swarmletfs_base::error::Error;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{
     Outcome, Output, Record, StatedCost, Status, Tokens, ToolCall, Worker,
 };
@@ -151,6 +152,16 @@ pub struct WorkerDigest {
 }
 
 impl WorkerDigest {
+    /// Reads the digest of one worker to its end, as its files are now.
+    ///
+    /// # Errors
+    /// The worker cannot be read.
+    pub fn read(view: &View, member: &Member) -> Result<WorkerDigest> {
+        let fingerprint = view.fingerprint(member, true)?;
+        let record = view.record(member, &fingerprint, Deadline::never())?;
+        Ok(WorkerDigest::new(view, member, &fingerprint, &record))
+    }
+
     pub fn new(
         view: &View,
         member: &Member,
