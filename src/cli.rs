@@ -29,6 +29,7 @@ mod archive;
 mod audit;
 mod changes;
 mod colors;
+mod comments;
 mod completions;
 mod control;
 mod diagnosis;
@@ -191,15 +192,19 @@ enum Command {
         after_help = run::HELP,
         override_usage = "swarmletfs run [OPTIONS] -- COMMAND [ARGUMENT]...\n       \
                           swarmletfs run --each FILE [OPTIONS] -- COMMAND {}\n       \
+                          swarmletfs run --continue ID [OPTIONS] [-- COMMAND [ARGUMENT]...]\n       \
                           swarmletfs run --recover ID [--store DIR]"
     )]
     Run(Box<run::RunArgs>),
-    /// List the drafts: which wait, and which conflict
+    /// List the drafts that wait, or review one hunk by hunk
     #[command(after_help = review::HELP)]
     Review(review::ReviewArgs),
     /// Show what a worker changed in its view of a workspace
     #[command(after_help = changes::HELP)]
     Changes(changes::ChangesArgs),
+    /// Bring a draft onto the workspace of now, and run its checks again
+    #[command(after_help = run::REBASE_HELP)]
+    Rebase(run::RebaseArgs),
     /// Apply what a worker changed, after showing it
     #[command(after_help = apply::HELP)]
     Apply(apply::ApplyArgs),
@@ -367,7 +372,11 @@ pub fn main() -> ExitCode {
         Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Run(arguments) => Ok(run::run(*arguments)),
         Command::Review(arguments) => review::run(&arguments),
+        Command::Changes(arguments) if arguments.worker.is_none() => {
+            review::list_all(&arguments.write, arguments.json)
+        }
         Command::Changes(arguments) => changes::run(&arguments),
+        Command::Rebase(arguments) => run::rebase(&arguments),
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Undo(arguments) => apply::run_undo(&arguments),
         Command::Discard(arguments) => apply::run_discard(&arguments),

@@ -3,6 +3,7 @@
 mod access;
 mod as_user;
 mod changes;
+mod commits;
 mod each;
 mod ends;
 mod git;

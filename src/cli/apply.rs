@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,12 +15,13 @@ use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
 use super::exit;
 use super::pager::{self, DiffArgs};
 use super::run::with_drafts;
-use super::terminal::{Prompt, display_path, print_message, shell_quote};
-use super::write_args::{WriteArgs, into_cli_error};
+use super::terminal::{Prompt, display_path, escape_controls, print_message, shell_quote};
+use super::write_args::{MergeWay, WriteArgs, into_cli_error};
 use crate::approval::{
-    Approval, ChangeSelection, Checked, PathRules, describe_change, describe_left_out,
-    relevant_diff, unseen_changes,
+    ApplyOptions, Approval, BranchMove, ChangeSelection, Checked, CommitTarget, PathRules,
+    describe_change, describe_left_out, describe_move, relevant_diff, unseen_changes,
 };
+use crate::model::{Commit, KeptCommits};
 use crate::name::RelPath;
 use crate::text::unified::{self, Section};
 use crate::text::{count, left_out_as_ignored};
@@ -30,7 +32,13 @@ pub(super) const HELP: &str = "\
 Shows the diff, asks, and applies it: all or nothing. Each file of the workspace must be as the \
 worker found it; one that is as the worker left it is skipped. Otherwise nothing is applied, and \
 the conflicts are listed. With --merge, files that others changed, too, are merged as by \
-`git merge-file`; the first one that cannot be merged ends it.
+`git merge-file`; the first one that cannot be merged ends it. With --merge=markers, both sides are \
+kept there, between conflict markers.
+
+With --commits, the commits that the worker made in its view come onto the current branch, with \
+their authors and messages, and the files with them; --branch makes a branch of the commits, and \
+changes no file. No hook of git runs. If the branch moved meanwhile, the commits are made anew on \
+top of it. If git finds a conflict, or the index has changes, nothing is changed.
 
 With PATH, only the changes of these files and folders are applied. Left out, counted and named are \
 files that programs run unasked: those of git, also in a folder that becomes a repository, unless \
@@ -42,6 +50,8 @@ Examples:
   swarmletfs apply w1
   swarmletfs apply w1 src --interactive
   swarmletfs apply w1 --merge --yes
+  swarmletfs apply w1 --commits
+  swarmletfs apply w1 --branch fix-12
 
 Exit code: 0 if the changes were applied or there is nothing to apply, 1 for a conflict, a no or a \
 failure, 2 for a usage error.";
@@ -65,9 +75,19 @@ pub(super) struct ApplyArgs {
     #[arg(long, short)]
     interactive: bool,
 
-    /// Merge files that others changed, too
-    #[arg(long)]
-    merge: bool,
+    /// Merge files that others changed, too; with =markers, keep both sides of a conflict, between
+    /// conflict markers
+    #[arg(long, value_enum, value_name = "WAY", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "clean")]
+    merge: Option<MergeWay>,
+
+    /// Bring the worker's commits onto the current branch, too
+    #[arg(long, conflicts_with_all = ["paths", "interactive"])]
+    commits: bool,
+
+    /// Make a new branch of the worker's commits, and change no file
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "interactive", "merge"])]
+    branch: Option<String>,
 
     /// Apply changes of .git and of other repositories, too: git runs programs that they name
     #[arg(long)]
@@ -86,6 +106,16 @@ pub(super) struct ApplyArgs {
 
     #[command(flatten)]
     write: WriteArgs,
+}
+
+impl ApplyArgs {
+    fn options(&self) -> ApplyOptions {
+        let commits = match &self.branch {
+            Some(name) => Some(CommitTarget::Branch(name.clone())),
+            None => self.commits.then_some(CommitTarget::Head),
+        };
+        ApplyOptions { merging: MergeWay::merging(self.merge), commits }
+    }
 }
 
 /// Applies the changes.
@@ -107,19 +137,30 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let changes = approval.changes().map_err(into_cli_error)?;
     refuse_ignored(&approval, &changes, &paths, "apply")?;
     if paths.is_empty()
+        && arguments.options().commits.is_none()
         && let Some(text) = left_out_as_ignored(changes.ignored)
     {
         print_notice(arguments, &text);
     }
+    let mut options = arguments.options();
+    if options.commits == Some(CommitTarget::Head) && changes.commits.is_none() {
+        print_notice(arguments, "the worker made no commits; its files are applied");
+        options.commits = None;
+    }
+    let all = changes.clone();
+    let commits = changes.commits.clone();
     let mut selection = approval.select(changes, &paths, rules).map_err(into_cli_error)?;
+    if arguments.branch.is_some() {
+        selection = selection.restricted_to(&BTreeSet::new());
+    }
     // A file that was named and is left out is no success.
     let is_named = |path: &RelPath| paths.contains(path);
     describe_left_out(&selection, &paths).iter().for_each(|line| print_message(line));
     let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
     let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
-    let cure = if arguments.merge { MERGE_CURE } else { CURE };
+    let cure = if arguments.merge.is_some() { MERGE_CURE } else { CURE };
     if !arguments.yes {
-        let mut checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        let mut checked = approval.check(&selection, &options).map_err(into_cli_error)?;
         // A merge ends at its first conflict, so each check may find another one.
         while arguments.interactive && !checked.conflicts.is_empty() {
             let paths = checked.conflicts.iter().map(|conflict| conflict.path.clone()).collect();
@@ -128,7 +169,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
                 break;
             }
             selection = rest;
-            checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+            checked = approval.check(&selection, &options).map_err(into_cli_error)?;
         }
         if let Some(code) = report_conflicts(&checked, &approval, "apply", cure) {
             show_place(store, &approval);
@@ -138,15 +179,19 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
             return Ok(code);
         }
         warn(&checked, arguments);
-        if checked.files.is_empty() {
+        if checked.files.is_empty() && checked.commits.is_none() {
             print_notice(arguments, "nothing to apply");
             return Ok(done_code);
         }
         if arguments.dry_run {
-            let lines: String =
-                checked.files.iter().map(|file| describe_change(file) + "\n").collect();
+            let commits = describe_commits(checked.commits.as_ref(), commits.as_ref());
+            let files = checked.files.iter().map(describe_change);
+            let lines: String = commits.into_iter().chain(files).map(|line| line + "\n").collect();
             pager::print(lines.as_bytes())?;
             return Ok(done_code);
+        }
+        for line in describe_commits(checked.commits.as_ref(), commits.as_ref()) {
+            print_message(&line);
         }
         let Some(accepted) = ask(store, &approval, arguments, (&selection, &checked), &workspace)?
         else {
@@ -155,7 +200,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         };
         selection = selection.restricted_to(&accepted);
     }
-    let applied = approval.apply(&selection, arguments.merge).map_err(into_cli_error)?;
+    let applied = approval.apply(&selection, &options).map_err(into_cli_error)?;
     if let Some(code) = report_conflicts(&applied.checked, &approval, "apply", cure) {
         show_place(store, &approval);
         return Ok(code);
@@ -168,19 +213,52 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         return Ok(done_code);
     }
     let worker = shell_quote(Path::new(approval.id().as_os_str()));
+    for file in applied.checked.files.iter().filter(|file| file.conflicts > 0) {
+        let (conflicts, path) = (count(file.conflicts, "conflict"), file.path.display());
+        print_message(&format!("{conflicts} between markers in {path}"));
+    }
     let changes = applied.checked.files.len();
+    let commits = applied.checked.commits.as_ref().map(describe_move);
+    // A new branch comes without files.
+    let files = (changes > 0 || commits.is_none()).then(|| {
+        let changes = count(changes as u64, "change");
+        format!("{changes} to {}{}", display_path(&workspace), already_there(&applied.checked))
+    });
+    let is_one = changes == 1 && commits.is_none();
+    let left = applied.checked.commits.as_ref().filter(|_| arguments.branch.is_some());
+    let left = left.map_or(0, |planned| planned.without_commit(&all).len());
+    if left > 0 {
+        let files = count(left as u64, "changed file");
+        print_notice(
+            arguments,
+            &format!("{files} in no commit; `swarmletfs apply {worker}` applies the files"),
+        );
+    }
+    let parts: Vec<String> = commits.into_iter().chain(files).collect();
     print_notice(
         arguments,
         &format!(
-            "applied {} to {}{}; `swarmletfs undo {worker}` takes {} back",
-            count(changes as u64, "change"),
-            display_path(&workspace),
-            already_there(&applied.checked),
-            if changes == 1 { "it" } else { "them" }
+            "applied {}; `swarmletfs undo {worker}` takes {} back",
+            parts.join(", and "),
+            if is_one { "it" } else { "them" }
         ),
     );
     Ok(done_code)
 }
+
+/// Returns lines about the commits that are placed: their number and place, and each of them.
+fn describe_commits(planned: Option<&BranchMove>, kept: Option<&KeptCommits>) -> Vec<String> {
+    let Some(planned) = planned else { return Vec::new() };
+    let listed = kept.map_or(&[][..], |kept| &kept.commits);
+    let commit = |commit: &Commit| {
+        let id = commit.id.get(..SHORT_ID).unwrap_or(&commit.id);
+        escape_controls(&format!("  {id} {}", commit.subject))
+    };
+    [describe_move(planned)].into_iter().chain(listed.iter().map(commit)).collect()
+}
+
+/// Number of digits of a commit's id in a list.
+const SHORT_ID: usize = 10;
 
 /// Shows the changes and asks about them. Returns the accepted ones; `None` for a no.
 fn ask(
@@ -198,10 +276,15 @@ fn ask(
         unseen.iter().for_each(|line| print_message(line));
         return choose(&mut prompt, checked, &sections, &arguments.diff);
     }
-    arguments.diff.show(&relevant_diff(checked, &sections))?;
+    if !checked.files.is_empty() {
+        arguments.diff.show(&relevant_diff(checked, &sections))?;
+    }
     unseen.iter().for_each(|line| print_message(line));
     let changes = count(checked.files.len() as u64, "change");
-    let question = format!("Apply {changes} to {}?", display_path(workspace));
+    let question = match &checked.commits {
+        Some(planned) if checked.files.is_empty() => format!("Apply {}?", describe_move(planned)),
+        _ => format!("Apply {changes} to {}?", display_path(workspace)),
+    };
     let files = checked.files.iter().map(|file| file.path.clone());
     Ok(prompt.confirm(&question)?.then(|| files.collect()))
 }
@@ -218,7 +301,8 @@ fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<
 const CURE: &str = "try --merge, or only the other paths: name them, or use --interactive";
 
 /// The remedy for conflicts of `apply --merge`.
-const MERGE_CURE: &str = "try only the other paths: name them, or use --interactive";
+const MERGE_CURE: &str = "try --merge=markers, which keeps both sides, or only the other paths: name \
+                          them, or use --interactive";
 
 /// Prints where the worker's versions of the files are.
 fn show_place(store: &Store, approval: &Approval<'_>) {
@@ -366,8 +450,23 @@ pub(super) fn run_undo(arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
 
 const UNDO_CURE: &str = "try to move the changed files away";
 
+/// Opens the worker `id`, or the last of the workers that went on for it whose changes were applied.
+fn open_to_undo<'a>(store: &'a Store, id: &OsString) -> anyhow::Result<Approval<'a>> {
+    let mut found = Approval::open(store, id.as_bytes()).map_err(into_cli_error)?;
+    let mut next = found.continued_in().map_err(into_cli_error)?;
+    while let Some(id) = next {
+        let later = Approval::open(store, id.as_bytes()).map_err(into_cli_error)?;
+        next = later.continued_in().map_err(into_cli_error)?;
+        if later.is_applied().map_err(into_cli_error)? {
+            print_message(&format!("{} went on for it, and is taken", later.id().display()));
+            found = later;
+        }
+    }
+    Ok(found)
+}
+
 fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
-    let approval = open(store, &arguments.worker)?;
+    let approval = open_to_undo(store, &arguments.worker)?;
     let workspace = approval.workspace().map_err(into_cli_error)?;
     if !arguments.yes {
         let checked = approval.check_undo().map_err(into_cli_error)?;
@@ -375,9 +474,12 @@ fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
             approval.log_conflicts("undo", checked);
             return Ok(code);
         }
-        if !checked.files.is_empty() {
+        if !checked.files.is_empty() || checked.commits.is_some() {
             let action = format!("undo the changes of {}", approval.id().display());
             let mut prompt = Prompt::open(&action)?;
+            if let Some(made) = &checked.commits {
+                print_message(&format!("move the branch {} back", made.branch()));
+            }
             checked.files.iter().for_each(|file| print_message(&describe_change(file)));
             let changes = count(checked.files.len() as u64, "change");
             let question = format!("Make {changes} in {}?", display_path(&workspace));
@@ -398,7 +500,12 @@ fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
         }
         let changes = count(undone.checked.files.len() as u64, "change");
         print_message(&match undone.number {
-            Some(_) => format!("took back {changes} in {}", display_path(&workspace)),
+            Some(_) => {
+                let commits = undone.checked.commits.as_ref();
+                let branch = commits.map(|made| format!("moved {} back, and ", made.branch()));
+                let (branch, place) = (branch.unwrap_or_default(), display_path(&workspace));
+                format!("{branch}took back {changes} in {place}")
+            }
             None => "nothing to undo".to_owned(),
         });
     }

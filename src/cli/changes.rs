@@ -2,16 +2,17 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
 use super::exit::UsageError;
 use super::pager::{self, DiffArgs};
-use super::review;
 use super::run::with_drafts;
-use super::terminal::{escape_controls, print_message};
+use super::terminal::{escape_controls, print_message, shell_quote};
 use super::tree_commands::cat;
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::{
@@ -41,7 +42,7 @@ Exit code: 0 if the changes were shown, 1 if not, 2 for a usage error.";
 pub(super) struct ChangesArgs {
     /// The worker [default: list the drafts, as `review` does]
     #[arg(value_name = "WORKER")]
-    worker: Option<OsString>,
+    pub(super) worker: Option<OsString>,
 
     /// Files and folders, by their paths in the workspace [default: all]
     #[arg(value_name = "PATH")]
@@ -57,20 +58,18 @@ pub(super) struct ChangesArgs {
 
     /// Print changes.json, and in `left_out` what `swarmletfs apply` leaves out
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 
     #[command(flatten)]
     diff: DiffArgs,
 
     #[command(flatten)]
-    write: WriteArgs,
+    pub(super) write: WriteArgs,
 }
 
 pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
-    with_drafts(&arguments.write, |store| match &arguments.worker {
-        Some(worker) => show(store, worker, arguments),
-        None => review::list(store, arguments.json),
-    })
+    let worker = arguments.worker.as_ref().context("no worker is named")?;
+    with_drafts(&arguments.write, |store| show(store, worker, arguments))
 }
 
 fn show(store: &Store, worker: &OsString, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
@@ -112,6 +111,18 @@ fn show(store: &Store, worker: &OsString, arguments: &ChangesArgs) -> anyhow::Re
     for line in describe_left_out(&selection, &paths) {
         print_message(&format!("`swarmletfs apply`: {line}"));
     }
+    if let Some(kept) = &changes.commits {
+        let id = shell_quote(Path::new(approval.id().as_os_str()));
+        let commits = count(kept.count, "commit");
+        print_message(&format!("{commits}: `swarmletfs apply --commits {id}`, or --branch NAME"));
+        for commit in kept.commits.iter().take(COMMITS_SHOWN) {
+            print_message(&escape_controls(&format!("  {}", commit.subject)));
+        }
+        if !kept.branches.is_empty() {
+            let branches = escape_controls(&kept.branches.join(", "));
+            print_message(&format!("other branches with commits: {branches}"));
+        }
+    }
     if arguments.name_only {
         return pager::print(names(&changes).as_bytes());
     }
@@ -127,6 +138,9 @@ fn show(store: &Store, worker: &OsString, arguments: &ChangesArgs) -> anyhow::Re
     let shown: Vec<u8> = sections.flat_map(|section| section.text).copied().collect();
     arguments.diff.show(&shown)
 }
+
+/// Most commits that are named.
+const COMMITS_SHOWN: usize = 10;
 
 /// The content of changes.json, and the changes that `apply` leaves out.
 #[derive(Serialize)]
@@ -170,8 +184,20 @@ pub(super) fn refuse_ignored(
     Err(UsageError(message).into())
 }
 
+/// Opens the changes of a worker: those of the worker that goes on with them, if there is one,
+/// which is said.
+///
+/// # Errors
+///
+/// There is no such worker, or its draft cannot be read.
 pub(super) fn open<'a>(store: &'a Store, worker: &OsString) -> anyhow::Result<Approval<'a>> {
-    Approval::open(store, worker.as_bytes()).map_err(into_cli_error)
+    let mut approval = Approval::open(store, worker.as_bytes()).map_err(into_cli_error)?;
+    while let Some(next) = approval.continued_in().map_err(into_cli_error)? {
+        let (id, shown) = (approval.id().display(), next.display());
+        print_message(&format!("{shown} went on with the changes of {id}, and is taken"));
+        approval = Approval::open(store, next.as_bytes()).map_err(into_cli_error)?;
+    }
+    Ok(approval)
 }
 
 /// Parses paths of a workspace: relative to it, or absolute ones within it.

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Read the tree without a mount", &["cat", "ls", "tree", "stat", "grep", "search", "compare"]),
     (
         "Run workers, and take over what they changed",
-        &["run", "review", "changes", "apply", "undo", "discard"],
+        &["run", "review", "changes", "rebase", "apply", "undo", "discard"],
     ),
     ("Record workers", &["init", "worker", "record", "note", "archive", "gc", "audit"]),
     ("Serve agents and their programs", &["mcp", "hook", "expand"]),

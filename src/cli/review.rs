@@ -1,12 +1,17 @@
-//! `swarmletfs review`: lists the drafts of a store, and the decision about each.
+//! `swarmletfs review`: lists the drafts of a store and the decision about each, or steps through
+//! the changes of one.
+
+mod one;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::pager::DiffArgs;
 use super::run::with_drafts;
 use super::store_selection::StoreSelection;
 use super::terminal::{escape_controls, print_message, table};
@@ -14,7 +19,7 @@ use super::write_args::{WriteArgs, into_cli_error};
 use super::{exit, pager};
 use crate::analysis::attention::ReasonKind;
 use crate::analysis::worker_digest::WorkerDigest;
-use crate::approval::{Approval, PathRules, ReviewState};
+use crate::approval::{ApplyOptions, Approval, PathRules, ReviewState};
 use crate::catalog::Freshness;
 use crate::draft::Draft;
 use crate::model::WorkspaceChanges;
@@ -31,15 +36,22 @@ Lists the drafts of the store: first those whose changes nobody applied or disca
 cannot be applied, because the workspace changed meanwhile; `also in` names the other drafts that \
 wait and change the same files.
 
+With WORKER, shows its changes one hunk at a time and asks: take or leave it, or comment on it. \
+What was taken is applied at the end, as by `swarmletfs apply`: all or nothing. Comments go to \
+comments.txt in the worker's directory; `swarmletfs run --continue WORKER` starts the agent again in \
+the same draft, with them in its prompt.
+
 --json prints an array of objects: id, title, state (waiting, partly_applied, taken_back, running, \
 applied, discarded, empty or unknown), workspace, files, added, removed, checks, ended_at, conflicts, and \
 overlaps (ids).
 
 Examples:
   swarmletfs review
+  swarmletfs review w1
+  swarmletfs review w1 --comment 'Keep the old name of the option'
   swarmletfs review --json | jq -r '.[] | select(.state == \"waiting\") | .id'
 
-Exit code: 0 if the drafts were listed, 1 if not, 2 for a usage error.";
+Exit code: 0 if the drafts were listed or the changes were reviewed, 1 if not, 2 for a usage error.";
 
 /// Maximum length of a title, in bytes.
 const TITLE_MAX: usize = 60;
@@ -50,12 +62,32 @@ const OVERLAPS_MAX: usize = 3;
 /// Arguments of `review`.
 #[derive(Debug, Args)]
 pub(super) struct ReviewArgs {
+    /// The worker whose changes are reviewed [default: list the drafts]
+    #[arg(value_name = "WORKER")]
+    worker: Option<OsString>,
+
     /// Print JSON: an array of objects
-    #[arg(long)]
+    #[arg(long, conflicts_with = "worker")]
     json: bool,
+
+    /// Keep a comment for the agent, and ask nothing
+    #[arg(long, value_name = "TEXT", requires = "worker")]
+    comment: Option<String>,
+
+    #[command(flatten)]
+    diff: DiffArgs,
 
     #[command(flatten)]
     write: WriteArgs,
+}
+
+/// Lists the drafts, or reviews one.
+///
+/// # Errors
+///
+/// The store cannot be read or written, or there is nobody to ask.
+pub(super) fn run(arguments: &ReviewArgs) -> anyhow::Result<ExitCode> {
+    with_drafts(&arguments.write, |store| one::review(store, arguments))
 }
 
 /// Lists the drafts.
@@ -63,8 +95,8 @@ pub(super) struct ReviewArgs {
 /// # Errors
 ///
 /// The store cannot be read.
-pub(super) fn run(arguments: &ReviewArgs) -> anyhow::Result<ExitCode> {
-    with_drafts(&arguments.write, |store| list(store, arguments.json))
+pub(super) fn list_all(write: &WriteArgs, as_json: bool) -> anyhow::Result<ExitCode> {
+    with_drafts(write, |store| list(store, as_json))
 }
 
 #[derive(Debug, Serialize)]
@@ -90,7 +122,7 @@ struct DraftRow {
     paths: Vec<RelPath>,
 }
 
-pub(super) fn list(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
+fn list(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let view = StoreSelection::only(store.root().path().to_path_buf()).open(Freshness::default())?;
     let ids = Draft::list(store).map_err(into_cli_error)?;
     let mut rows: Vec<DraftRow> = Vec::new();
@@ -175,7 +207,9 @@ impl DraftRow {
         let Some(changes) = changes.filter(|_| state.is_open()) else { return Ok(Some(row)) };
         let selection = approval.select(changes, &[], PathRules::default())?;
         // A missing workspace conflicts with everything.
-        let conflicts = approval.check(&selection, false).map(|checked| checked.conflicts.len());
+        let conflicts = approval
+            .check(&selection, &ApplyOptions::default())
+            .map(|checked| checked.conflicts.len());
         Ok(Some(DraftRow { conflicts: conflicts.unwrap_or(row.paths.len()), ..row }))
     }
 

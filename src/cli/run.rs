@@ -6,12 +6,14 @@
 //! - `session`: a worker from its start to its end, and the changes while its command runs
 //! - `report`: reports to a person or to the process of `--each`
 //! - `recover`: ends a worker whose runner is gone
+//! - `continued`: a worker that goes on with the changes of another one, and `rebase`
 //! - `each`: a worker for each line of a file
 //! - `tools`: a worker whose command is a server of its tools
 //! - `user`: `--as`
 //!
 //! This file has the arguments, the workspace, and the paths in the arguments.
 
+mod continued;
 mod each;
 mod environment;
 mod isolation;
@@ -38,15 +40,19 @@ use clap::{Args, ValueEnum};
 use super::exit::{self, UsageError};
 use super::record::parse_timeout;
 use super::terminal::display_path;
-use super::write_args::{WorkerArgs, WriteArgs, parse_size};
+use super::write_args::{MergeWay, WorkerArgs, WriteArgs, parse_size};
 use crate::name::RelPath;
 use crate::sandbox;
+pub(super) use continued::{REBASE_HELP, RebaseArgs, rebase};
 pub(super) use environment::EnvOption;
 use environment::Preset;
 pub(super) use recover::with_drafts;
 use report::Reporter;
 #[cfg(feature = "mcp")]
 pub(super) use tools::{ToolsRun, serve_tools};
+
+/// This program, also where its path is hidden.
+const PROGRAM: &str = "/proc/self/exe";
 
 pub(super) const HELP: &str = "\
 The command sees the workspace at its own path and can change it, but it changes a copy: an \
@@ -71,6 +77,7 @@ Examples:
   swarmletfs run --hide .env --no-network --timeout 30m -- make test
   swarmletfs run --env GITHUB_TOKEN --env 'AWS_*' -- ./deploy
   swarmletfs run --each tasks.txt -j 4 --preset gemini -- gemini -p {}
+  swarmletfs run --continue ID
   swarmletfs run --recover ID
 
 Exit code: that of the command, 128 + N if signal N ended it, 124 after --timeout, 126 if it cannot \
@@ -130,6 +137,18 @@ pub(super) struct RunArgs {
     #[arg(long, short, value_name = "N", requires = "each")]
     jobs: Option<NonZeroUsize>,
 
+    /// Go on with the changes of the worker ID, in a new view of the workspace as it is now. The
+    /// comments of `review` are added to the prompt of its own command, or replace {} in COMMAND
+    #[arg(long = "continue", value_name = "ID")]
+    #[arg(conflicts_with_all = ["each", "recover", "workspace"])]
+    continues: Option<OsString>,
+
+    /// With --continue, merge files that others changed, too; with =markers, keep both sides of a
+    /// conflict, between conflict markers
+    #[arg(long, value_enum, value_name = "WAY", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "clean", default_value = "clean")]
+    merge: Option<MergeWay>,
+
     /// The line that this process is to run, as one of the processes of --each
     #[arg(long = "__line", value_name = "LINE", hide = true, requires = "each")]
     line: Option<OsString>,
@@ -147,7 +166,8 @@ pub(super) struct RunArgs {
     serves_tools: bool,
 
     /// The command and its arguments
-    #[arg(last = true, required_unless_present = "recover", value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present_any = ["recover", "continues"])]
+    #[arg(value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -261,6 +281,12 @@ pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
         return exit::report(each::run(&arguments, tasks));
     }
     let reporter = Reporter::person(arguments.write.quiet);
+    if let Some(id) = arguments.continues.take() {
+        return continued::run(arguments, &id, &reporter).unwrap_or_else(|error| {
+            exit::report(Err(error));
+            exit::not_recorded()
+        });
+    }
     recover_before(&mut arguments)
         .and_then(|()| session::run(&arguments, &reporter))
         .unwrap_or_else(|error| {

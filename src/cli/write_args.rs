@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use super::discover::{self, workspace_store};
 use super::exit::{self, UsageError};
 use super::terminal::{display_path, print_message};
+use crate::approval::Merging;
 use crate::trace::KnownFormat;
 use swarmletfs_record::write::{Durability, Error, NewWorker, Store, StoreOptions, Worker};
 
@@ -275,6 +276,25 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     size.filter(|size| *size > 0).ok_or_else(|| "expected bytes, optionally with k, M or G".into())
 }
 
+/// What is done with a file that both a worker and others changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MergeWay {
+    /// Contradictions are conflicts, and nothing is changed
+    Clean,
+    /// Both sides of a contradiction are kept, between markers
+    Markers,
+}
+
+impl MergeWay {
+    pub(super) fn merging(way: Option<MergeWay>) -> Merging {
+        match way {
+            None => Merging::No,
+            Some(MergeWay::Clean) => Merging::Clean,
+            Some(MergeWay::Markers) => Merging::Markers,
+        }
+    }
+}
+
 /// Facts about a worker that are known at its start, besides its task.
 #[derive(Debug, Clone, Args)]
 pub(super) struct WorkerArgs {
@@ -319,6 +339,22 @@ impl WorkerArgs {
             None => true,
         };
         is_given("owner_id", &self.owner) && is_given("run_id", &self.run)
+    }
+
+    /// Takes the facts of an earlier worker that are not given.
+    pub(super) fn inherit(&mut self, metadata: &Map<String, Value>) {
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str).map(str::to_owned);
+        for (key, value) in
+            [("owner_id", &mut self.owner), ("run_id", &mut self.run), ("job_id", &mut self.job)]
+        {
+            *value = value.take().or_else(|| text(key));
+        }
+    }
+
+    /// Makes this a worker that goes on for `previous`, with the id `next` unless one is given.
+    pub(super) fn continue_as(&mut self, previous: &str, next: Option<String>) {
+        self.id = self.id.take().or(next);
+        self.parent = self.parent.take().or_else(|| Some(previous.to_owned()));
     }
 
     /// Returns a new worker for `task` with the values of these options.

@@ -18,8 +18,8 @@ pub use remark::{
 pub use work::{CallKind, TestScope, WorkStep, add_programs};
 pub use workspace_changes::{
     Base, CHANGES_FILES_MAX, CHANGES_VERSION, CONTENT_MAX, ChangeKind, ChangedFile, ChangedPath,
-    CommandExit, EntryKind, EntryState, FileEdit, RecordedChanges, RecordedEdits, RecordedHunk,
-    TextReplacement, WorkspaceChanges, decode, encode,
+    CommandExit, Commit, EntryKind, EntryState, FileEdit, KeptCommits, RecordedChanges,
+    RecordedEdits, RecordedHunk, TextReplacement, WorkspaceChanges, decode, encode,
 };
 
 use std::collections::{BTreeMap, HashSet};

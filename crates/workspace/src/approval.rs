@@ -17,6 +17,8 @@
 
 mod applied;
 mod check;
+mod commits;
+mod continuation;
 mod moves;
 mod review;
 mod selection;
@@ -24,10 +26,12 @@ mod session;
 mod stage;
 mod unasked;
 
+pub use commits::{BranchMove, CommitTarget, describe_move};
+pub use continuation::Continuation;
 pub use moves::recover_workspace;
 pub use review::{
     ReviewState, describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes,
 };
 pub use selection::{ChangeSelection, UnappliedChange};
-pub use session::{Approval, Checked};
+pub use session::{ApplyOptions, Approval, Checked, Merging};
 pub use unasked::PathRules;

@@ -10,6 +10,7 @@
 //!   git-upper/, git-work/   the layer over the common directory of git, if the workspace is a
 //!                    linked worktree
 //!   copy/, manifest  the worker's copy of the workspace, and its entries, with the other engine
+//!   commits.git/     a repository with the commits that the worker made, while they are kept
 //!   base/            contents that the workspace had when the worker began, until its end
 //! ```
 //!
@@ -21,6 +22,7 @@
 
 mod bases;
 mod candidates;
+mod commits;
 mod comparison;
 mod content;
 mod folder;
@@ -28,6 +30,7 @@ mod ignore_rules;
 mod layers;
 mod search;
 
+pub use commits::{StartedRepository, view_of_git};
 pub use folder::{Draft, DraftRecord, DraftState, Engine};
 pub use layers::{LayerPaths, MissingPart};
 pub use search::{ChangeSearch, SearchReport};

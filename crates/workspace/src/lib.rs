@@ -25,6 +25,7 @@
 
 pub mod approval;
 pub mod draft;
+mod git;
 #[cfg(test)]
 #[path = "../../../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]

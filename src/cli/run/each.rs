@@ -35,7 +35,7 @@ use crate::cli::write_args::{self, WriteArgs};
 use crate::text;
 
 /// The part of a command that is replaced by the line.
-const PLACEHOLDER: &[u8] = b"{}";
+pub(super) const PLACEHOLDER: &[u8] = b"{}";
 
 /// Runs a worker for each line of the file at `tasks`, and prints a table of their ends.
 ///
@@ -102,7 +102,7 @@ pub(super) fn run_line(mut arguments: RunArgs, line: &OsStr) -> ExitCode {
     })
 }
 
-fn fill_in(word: &OsStr, line: &OsStr) -> OsString {
+pub(super) fn fill_in(word: &OsStr, line: &OsStr) -> OsString {
     let word = word.as_bytes();
     let mut filled = Vec::with_capacity(word.len());
     let mut copied = 0;
@@ -456,7 +456,12 @@ mod tests {
             outcome: "ok".into(),
             cause: String::new(),
             duration: Duration::from_millis(1500),
-            changes: Some(ChangeCounts { files: 2, added: 3, removed: 1, refused: 0, ignored: 0 }),
+            changes: Some(ChangeCounts {
+                files: 2,
+                added: 3,
+                removed: 1,
+                ..ChangeCounts::default()
+            }),
             notes: Vec::new(),
             vanished: None,
         })));

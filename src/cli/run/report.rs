@@ -57,6 +57,9 @@ pub(super) struct ChangeCounts {
     pub(super) refused: u64,
     /// Number of changed paths that are left out because git ignores them.
     pub(super) ignored: u64,
+    /// Number of new commits in the view.
+    #[serde(default)]
+    pub(super) commits: u64,
 }
 
 impl RunEnd {
@@ -100,13 +103,17 @@ impl RunEnd {
 
     /// Returns the numbers of the changes, such as `3 files changed (+40 -12)`.
     pub(super) fn describe_changes(&self) -> String {
-        let Some(ChangeCounts { files, added, removed, refused, ignored }) = self.changes else {
+        let Some(ChangeCounts { files, added, removed, refused, ignored, commits }) = self.changes
+        else {
             return "its changes are unknown".to_owned();
         };
         let mut text = match files {
             0 => "no files changed".to_owned(),
             files => format!("{} changed (+{added} -{removed})", count(files, "file")),
         };
+        if commits > 0 {
+            text.push_str(&format!(", {}", count(commits, "commit")));
+        }
         if refused > 0 {
             text.push_str(&format!(", {} cannot be applied", count(refused, "change")));
         }
@@ -119,7 +126,7 @@ impl RunEnd {
     fn to_line(&self) -> String {
         let changes = self.describe_changes();
         let line = format!("worker {}: {}, {changes}", self.worker, self.outcome());
-        if self.changes.is_some_and(|changes| changes.files > 0) {
+        if self.changes.is_some_and(|changes| changes.files + changes.commits > 0) {
             format!("{line}; see `swarmletfs changes {}`", self.worker)
         } else {
             line
@@ -192,7 +199,7 @@ mod tests {
 
     #[test]
     fn end_is_one_line() {
-        let counts = ChangeCounts { files: 3, added: 40, removed: 12, refused: 0, ignored: 0 };
+        let counts = ChangeCounts { files: 3, added: 40, removed: 12, ..ChangeCounts::default() };
         let mut end = RunEnd {
             worker: "w1".into(),
             status: "completed".into(),

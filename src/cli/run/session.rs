@@ -14,11 +14,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::fs::{FileType, fstat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Map, Value};
 
+use super::continued::Previous;
 use super::isolation::{self, Isolation};
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::{RunArgs, StartPlace};
@@ -45,7 +47,7 @@ pub(super) fn run(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<Ex
     arguments
         .write
         .resolved(&place.workspace)?
-        .with_store(|store| run_in(store, arguments, &place, reporter))
+        .with_store(|store| run_in(store, arguments, &place, reporter, None))
 }
 
 struct LogSink {
@@ -63,11 +65,18 @@ impl Sink for LogSink {
     }
 }
 
-fn run_in(
+/// Runs a new worker, or the one that waits. It goes on with the changes of `previous`, if there is
+/// one.
+///
+/// # Errors
+///
+/// The command was not run.
+pub(super) fn run_in(
     store: &Store,
     arguments: &RunArgs,
     place: &StartPlace,
     reporter: &Reporter,
+    previous: Option<&Previous<'_>>,
 ) -> anyhow::Result<ExitCode> {
     // A worker must not begin with a workspace that is half changed.
     let recovered = recover_workspace(store, &place.workspace).with_context(|| {
@@ -85,6 +94,10 @@ fn run_in(
     let mut record = DraftRecord::new(&place.workspace, isolation.engine);
     record.all_changes = arguments.all_changes;
     record.is_durable = arguments.durable;
+    record.set_command(&arguments.command);
+    let preset = arguments.access.preset.to_possible_value();
+    record.preset = preset.map(|preset| preset.get_name().to_owned());
+    record.continues = previous.map(|previous| previous.approval.id().to_text().into_owned());
     for path in &arguments.access.hide {
         let hidden = place.hidden(path)?;
         if place.workspace.join(&hidden).is_symlink() {
@@ -100,6 +113,11 @@ fn run_in(
              it; try --workspace {top}"
         ));
     }
+    let plan = |previous: &Previous<'_>| previous.approval.plan_continuation(previous.merging);
+    let continuation = previous.map(plan).transpose()?;
+    for note in continuation.iter().flat_map(|continuation| &continuation.notes) {
+        reporter.notice(note);
+    }
     let existing = waiting_worker(store, arguments)?;
     let is_new = existing.is_none();
     let worker = match existing {
@@ -108,7 +126,11 @@ fn run_in(
     };
     reporter.report(&RunEvent::Started { worker: worker.id().display() });
     let started = (&worker, is_new);
-    let ran = run_worker(arguments, place, store, started, (record, isolation), reporter);
+    let begin = |draft: &Draft| match (previous, continuation) {
+        (Some(previous), Some(plan)) => previous.approval.continue_in(plan, draft),
+        _ => Ok(()),
+    };
+    let ran = run_worker(arguments, place, store, started, (record, isolation), begin, reporter);
     ran.inspect_err(|error| {
         // Another session may have begun with an existing worker.
         if !is_new {
@@ -166,19 +188,21 @@ fn new_worker(arguments: &RunArgs, place: &StartPlace) -> NewWorker {
     }
 }
 
-/// Runs the command of a worker, which was created now if `is_new`.
+/// Runs the command of a worker, which was created now if `is_new`. `begin` fills its view.
 fn run_worker(
     arguments: &RunArgs,
     place: &StartPlace,
     store: &Store,
     (worker, is_new): (&Worker, bool),
     (record, isolation): (DraftRecord, Isolation),
+    begin: impl FnOnce(&Draft) -> Result<(), Error>,
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
     let metadata = worker.metadata()?;
     let is_isolated = isolation.is_isolated();
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
-    let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
+    let layers = draft.prepare().and_then(|()| begin(&draft));
+    let prepared = layers.map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         let prepared = isolation.prepare(arguments, place, store, (worker, &draft))?;
         if is_isolated {
@@ -361,6 +385,7 @@ impl From<&SearchReport> for ChangeCounts {
             removed: report.removed,
             refused: report.refused,
             ignored: report.ignored,
+            commits: report.commits,
         }
     }
 }

@@ -8,10 +8,7 @@ use clap::{Args, FromArgMatches};
 
 use super::environment::EnvOption;
 use super::report::Reporter;
-use super::{LimitArgs, RunArgs, resolve, session};
-
-/// This program, also where its path is hidden.
-const PROGRAM: &str = "/proc/self/exe";
+use super::{LimitArgs, PROGRAM, RunArgs, resolve, session};
 
 #[derive(Debug)]
 pub(crate) struct ToolsRun {

@@ -39,9 +39,40 @@ pub struct WorkspaceChanges {
     /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandExit>,
+    /// The commits that the worker made in its view of a repository; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commits: Option<KeptCommits>,
     /// The changes, sorted by path; at most [`CHANGES_FILES_MAX`].
     #[serde(deserialize_with = "bounded")]
     pub files: Vec<ChangedFile>,
+}
+
+/// New commits of a worker, which are in its commits.bundle.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeptCommits {
+    /// SHA-256 of the bundle, as hexadecimal digits.
+    pub sha256: String,
+    /// The commit of HEAD when the worker began; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// The commit of HEAD at the end; absent if only other branches have new commits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// Number of new commits of HEAD.
+    pub count: u64,
+    /// The new commits of HEAD, newest first; the first hundred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commits: Vec<Commit>,
+    /// Other branches with new commits, which are in the bundle, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub branches: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Commit {
+    pub id: String,
+    /// The first line of its message.
+    pub subject: String,
 }
 
 /// The end of a command, recorded by the program that ran it. The command cannot write it.
@@ -140,8 +171,18 @@ pub enum Base {
     None,
     /// It is in `base/`, and is proved to be the content that the worker saw.
     Saved,
+    /// The workspace changed before the content could be saved. The one in `base/` is of the commit
+    /// with which the worker began.
+    Commit,
     /// The workspace changed before the content could be saved.
     Unknown,
+}
+
+impl Base {
+    /// Returns true if the content is in `base/`.
+    pub fn is_stored(self) -> bool {
+        matches!(self, Base::Saved | Base::Commit)
+    }
 }
 
 /// Bytes that stand for themselves are printable ASCII without `%`.

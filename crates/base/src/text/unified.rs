@@ -37,6 +37,26 @@ pub fn hunks(old: &str, new: &str) -> Vec<Hunk> {
         .collect()
 }
 
+/// Returns `old` with those hunks of [`hunks`] that are `taken`, by their numbers from 0.
+pub fn take_hunks(old: &str, new: &str, taken: impl Fn(usize) -> bool) -> String {
+    let (old, new) = (lines(old), lines(new));
+    let groups = group_diff_ops(operations(&old, &new), CONTEXT);
+    let mut out = String::new();
+    let mut at = 0;
+    for (number, group) in groups.iter().enumerate() {
+        let is_taken = taken(number);
+        for op in group {
+            let (before, after) = (op.old_range(), op.new_range());
+            out.extend(old.get(at..before.start).into_iter().flatten().copied());
+            at = before.end;
+            let shown = if is_taken { new.get(after) } else { old.get(before) };
+            out.extend(shown.into_iter().flatten().copied());
+        }
+    }
+    out.extend(old.get(at..).into_iter().flatten().copied());
+    out
+}
+
 /// Returns the lines of a text with their ends, as git counts them.
 fn lines(text: &str) -> Vec<&str> {
     text.split_inclusive('\n').collect()
@@ -397,6 +417,18 @@ mod tests {
         assert_eq!(hunks(old, new).len(), 2);
         // A lone carriage return ends no line.
         assert_eq!(text("a\rb\n", "a\rc\n"), "@@ -1,1 +1,1 @@\n-a\rb\n+a\rc\n");
+    }
+
+    #[test]
+    fn hunks_are_taken_one_by_one() {
+        let old = "1\n2\n3\n4\n5\n6\n7\n8\n9";
+        let new = "x\n1\n2\n3\n4\n5\n6\n7\n8\n9\ny\n";
+        assert_eq!(take_hunks(old, new, |_| true), new);
+        assert_eq!(take_hunks(old, new, |_| false), old);
+        assert_eq!(take_hunks(old, new, |number| number == 0), format!("x\n{old}"));
+        assert_eq!(take_hunks(old, new, |number| number == 1), format!("{old}\ny\n"));
+        assert_eq!(take_hunks("", "a\n", |_| true), "a\n");
+        assert_eq!(take_hunks("a\n", "", |_| true), "");
     }
 
     #[test]

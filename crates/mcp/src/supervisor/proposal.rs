@@ -11,7 +11,8 @@ use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_base::text::{count, left_out_as_ignored};
 use swarmletfs_tree::tree::Tree;
 use swarmletfs_workspace::approval::{
-    Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
+    ApplyOptions, Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff,
+    unseen_changes,
 };
 
 /// Largest part of a diff in a question, in bytes.
@@ -54,7 +55,7 @@ pub(super) fn prepare(
     let approval = Approval::open(&store, worker.as_bytes()).map_err(into_tool_error)?;
     let workspace = approval.workspace().map_err(into_tool_error)?;
     let (selection, left_out) = select(&approval, input)?;
-    let checked = approval.check(&selection, false).map_err(into_tool_error)?;
+    let checked = approval.check(&selection, &ApplyOptions::default()).map_err(into_tool_error)?;
     if !checked.conflicts.is_empty() {
         let error = describe_conflicts(&approval, &checked);
         approval.log_conflicts("apply", checked);
@@ -189,7 +190,8 @@ pub(super) fn carry_out(
     let store = supervisor.open()?;
     let approval = Approval::open(&store, accepted.worker.as_bytes()).map_err(into_tool_error)?;
     // The selection of the question: it is compared with changes.json and the contents once more.
-    let applied = approval.apply(&accepted.selection, false).map_err(into_tool_error)?;
+    let applied =
+        approval.apply(&accepted.selection, &ApplyOptions::default()).map_err(into_tool_error)?;
     if !applied.checked.conflicts.is_empty() {
         return Err(describe_conflicts(&approval, &applied.checked));
     }

@@ -27,6 +27,8 @@ pub const CHANGES_FILE: &str = "changes.json";
 pub const CHANGES: &str = "changes";
 /// The directory of the changed files of a workspace, as the worker found them.
 pub const BASE: &str = "base";
+/// The bundle of git with the commits that a worker made in its view of a workspace.
+pub const COMMITS: &str = "commits.bundle";
 /// The directory of the files that were replaced when changes were applied.
 pub const APPLIED: &str = "applied";
 /// Directories in a store's root that are not workers, unless they look like one.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::check::{ChangeStep, StoredContents, WorkspaceEntry};
+use super::commits::BranchMove;
 use super::selection::{Change, ChangeSelection};
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::model::{ChangedPath, EntryState};
@@ -26,6 +27,9 @@ pub(super) struct AppliedRecord {
     uid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undone_at: Option<Timestamp>,
+    /// The commits that came with the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) commits: Option<BranchMove>,
     pub(super) files: Vec<AppliedFile>,
 }
 
@@ -43,6 +47,7 @@ impl AppliedRecord {
     pub(super) fn new<'a>(
         number: u64,
         steps: impl IntoIterator<Item = &'a ChangeStep>,
+        commits: Option<BranchMove>,
     ) -> AppliedRecord {
         let file = |step: &ChangeStep| AppliedFile {
             path: ChangedPath::new(&step.path),
@@ -55,6 +60,7 @@ impl AppliedRecord {
             applied_at: Timestamp::now(),
             uid: rustix::process::geteuid().as_raw(),
             undone_at: None,
+            commits,
             files: steps.into_iter().map(file).collect(),
         }
     }
@@ -69,7 +75,7 @@ impl AppliedRecord {
         for file in &self.files {
             let path = file.path.parse().map_err(|_| bad_record("a path leads elsewhere"))?;
             let (from, to) = (file.new.clone(), file.old.clone());
-            changes.push(Change { path, from, to, is_from_known: true });
+            changes.push(Change { path, from, to, is_from_known: true, part: None });
         }
         Ok(ChangeSelection::from_changes(changes))
     }
@@ -196,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let worker = Dir::open(folder.path(), Durability::None).unwrap();
         let application = Application::create(&worker, 1).unwrap();
-        application.write(&AppliedRecord::new(1, [])).unwrap();
+        application.write(&AppliedRecord::new(1, [], None)).unwrap();
         let is_read = || Application::open(&worker, 1).and_then(|found| found.read()).is_ok();
         assert!(is_read());
         for planted in ["applied/1/applied.json", "applied/1", "applied"] {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use super::selection::{Change, ChangeSelection};
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
@@ -23,8 +24,16 @@ pub(super) struct ChangeStep {
     pub(super) before: Option<WorkspaceEntry>,
     /// The state afterwards, with the exact permissions; `None` if there is no entry.
     pub(super) after: Option<EntryState>,
-    /// The content of a file that was merged. Other contents are stored.
-    pub(super) merged: Option<Vec<u8>>,
+    /// The content of a file that was merged, or that is a part of the worker's. Other contents are
+    /// stored.
+    pub(super) merged: Option<MergedContent>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MergedContent {
+    pub(super) bytes: Arc<[u8]>,
+    /// Number of places in which both sides are shown, between markers.
+    pub(super) conflicts: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +62,8 @@ pub(super) struct MergeSource<'a> {
     pub(super) base: StoredContents<'a>,
     pub(super) new: StoredContents<'a>,
     pub(super) action: &'a str,
+    /// True if both sides of a conflict are kept, between markers.
+    pub(super) marks_conflicts: bool,
 }
 
 enum ChangeVerdict {
@@ -209,12 +220,8 @@ fn compare_removal(change: &Change, current: Option<WorkspaceEntry>) -> ChangeVe
 
 fn step(change: &Change, before: Option<WorkspaceEntry>, mode: u32) -> ChangeVerdict {
     let after = change.to.clone().map(|to| EntryState { mode, ..to });
-    ChangeVerdict::Step(Box::new(ChangeStep {
-        path: change.path.clone(),
-        before,
-        after,
-        merged: None,
-    }))
+    let merged = change.part.clone().map(|bytes| MergedContent { bytes, conflicts: 0 });
+    ChangeVerdict::Step(Box::new(ChangeStep { path: change.path.clone(), before, after, merged }))
 }
 
 /// Returns how an entry differs from the one that the change expects.
@@ -250,18 +257,24 @@ fn try_merge(
     }
     let path = &change.path;
     let read = || {
-        let (base, new) = (source.base.read(path, from)?, source.new.read(path, to)?);
+        let base = source.base.read(path, from)?;
+        let new = match &change.part {
+            Some(part) => Some(part.to_vec()),
+            None => source.new.read(path, to)?,
+        };
         let now = read_limited(workspace.open_workspace_file(path)?)?;
         Ok(base.zip(new).zip(now))
     };
     let contents = read().during("merge", workspace.path(), path.as_bytes())?;
     let Some(((base, new), now)) = contents else { return Ok(None) };
-    let Merged::Clean(merged) = merge(&base, &now, &new, source.action)? else { return Ok(None) };
+    let merged = merge([&base, &now, &new], source.action)?;
+    let is_clean = |merged: &MergedContent| merged.conflicts == 0 || source.marks_conflicts;
+    let Some(merged) = merged.filter(is_clean) else { return Ok(None) };
     let before = current.with_hash(hash_bytes(&now));
     // A write between the two reads is found before the file is replaced.
     let mode = if changes_mode { permissions(to) } else { before.meta.mode };
-    let after =
-        EntryState { mode, size: merged.len() as u64, sha256: hash_bytes(&merged), ..to.clone() };
+    let (size, sha256) = (merged.bytes.len() as u64, hash_bytes(&merged.bytes));
+    let after = EntryState { mode, size, sha256, ..to.clone() };
     let merged = Some(merged);
     Ok(Some(ChangeStep { path: path.clone(), before: Some(before), after: Some(after), merged }))
 }
@@ -309,37 +322,38 @@ fn check_folders(workspace: &Dir, plan: &mut ApplyPlan) -> Result<()> {
     Ok(())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Merged {
-    Clean(Vec<u8>),
-    /// The changes contradict each other, or the files are not text.
-    Conflict,
-}
-
-/// Merges the changes from `base` to `current` and from `base` to `new`.
+/// Merges the changes from `base` to `current` and from `base` to `new`. Returns `None` if the
+/// files are not text.
 ///
 /// # Errors
 ///
 /// Git cannot be run, or temporary files cannot be written.
-fn merge(base: &[u8], current: &[u8], new: &[u8], action: &str) -> Result<Merged> {
+fn merge([base, current, new]: [&[u8]; 3], action: &str) -> Result<Option<MergedContent>> {
     let folder = tempfile::tempdir().map_err(|error| failed(action, "write", &error))?;
     let mut git = Command::new("git");
     git.args(["merge-file", "-p", "-q"]).stdin(Stdio::null()).stderr(Stdio::null());
-    for (label, bytes) in [("workspace", current), ("base", base), ("worker", new)] {
-        let mut file = tempfile::Builder::new()
-            .prefix(label)
-            .tempfile_in(folder.path())
-            .map_err(|error| failed(action, "write", &error))?;
-        file.write_all(bytes).map_err(|error| failed(action, "write", &error))?;
-        // The directory removes it.
-        let (_, path) = file.keep().map_err(|error| failed(action, "write", &error.error))?;
-        git.arg(path);
+    let sides = [("workspace", current), ("base", base), ("worker", new)];
+    for (label, _) in sides {
+        git.args(["-L", label]);
+    }
+    for (name, bytes) in sides {
+        let write = || {
+            let mut file = tempfile::Builder::new().prefix(name).tempfile_in(folder.path())?;
+            file.write_all(bytes)?;
+            // The directory removes it.
+            file.into_temp_path().keep().map_err(|error| error.error)
+        };
+        git.arg(write().map_err(|error| failed(action, "write", &error))?);
     }
     match git.output() {
         Ok(output) => Ok(match output.status.code() {
-            Some(0) => Merged::Clean(output.stdout),
-            // Another code is the number of conflicts, or git refuses a binary file.
-            _ => Merged::Conflict,
+            // The code is the number of conflicts, at most 127.
+            Some(code @ 0..=127) => {
+                let conflicts = u64::try_from(code).unwrap_or_default();
+                Some(MergedContent { bytes: output.stdout.into(), conflicts })
+            }
+            // Git refuses a binary file.
+            _ => None,
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Approval {
             action: action.to_owned(),
@@ -486,16 +500,23 @@ pub(super) fn permissions(state: &EntryState) -> u32 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn changes_of_other_lines_are_merged() {
-        let base = b"1\n2\n3\n4\n5\n6\n7\n";
-        let merged = merge(base, b"one\n2\n3\n4\n5\n6\n7\n", b"1\n2\n3\n4\n5\n6\nseven\n", "x");
-        assert_eq!(merged.unwrap(), Merged::Clean(b"one\n2\n3\n4\n5\n6\nseven\n".to_vec()));
+    fn merged(base: &str, current: &str, new: &str) -> Option<MergedContent> {
+        merge([base, current, new].map(str::as_bytes), "x").unwrap()
     }
 
     #[test]
-    fn changes_of_one_line_and_binary_files_conflict() {
-        assert_eq!(merge(b"1\n", b"2\n", b"3\n", "x").unwrap(), Merged::Conflict);
-        assert_eq!(merge(b"\0\n1\n", b"\0\n2\n", b"\x003\n1\n", "x").unwrap(), Merged::Conflict);
+    fn changes_of_other_lines_are_merged() {
+        let base = "1\n2\n3\n4\n5\n6\n7\n";
+        let merged = merged(base, "one\n2\n3\n4\n5\n6\n7\n", "1\n2\n3\n4\n5\n6\nseven\n").unwrap();
+        assert_eq!(*merged.bytes, *b"one\n2\n3\n4\n5\n6\nseven\n");
+        assert_eq!(merged.conflicts, 0);
+    }
+
+    #[test]
+    fn changes_of_one_line_are_marked_and_binary_files_are_not_merged() {
+        let both = merged("1\n", "2\n", "3\n").unwrap();
+        assert_eq!(*both.bytes, *b"<<<<<<< workspace\n2\n=======\n3\n>>>>>>> worker\n");
+        assert_eq!(both.conflicts, 1);
+        assert_eq!(merged("\0\n1\n", "\0\n2\n", "\x003\n1\n"), None);
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde::Serialize;
 
 use super::applied::{self, Application};
-use super::check::Action;
+use super::check::{Action, StoredContents};
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::session::{Approval, Checked, CheckedFile};
 use super::unasked::PathRules;
@@ -17,6 +17,7 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::text::count;
 use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_record::write::{Dir, Durability, Error, Result};
+use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 
 /// The decision about the changes in a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,6 +29,8 @@ pub enum ReviewState {
     PartlyApplied,
     Running,
     Applied,
+    /// Another worker goes on with them.
+    Continued,
     /// All that were applied were taken back, so they wait again.
     TakenBack,
     Discarded,
@@ -49,6 +52,7 @@ impl ReviewState {
             ReviewState::Waiting => "waiting",
             ReviewState::PartlyApplied => "partly applied",
             ReviewState::Running => "running",
+            ReviewState::Continued => "continued",
             ReviewState::Applied => "applied",
             ReviewState::TakenBack => "taken back",
             ReviewState::Discarded => "discarded",
@@ -69,11 +73,17 @@ impl Approval<'_> {
         if state == DraftState::Running {
             return Ok(ReviewState::Running);
         }
+        if self.continued_in()?.is_some() {
+            return Ok(ReviewState::Continued);
+        }
         let (mut is_taken_back, mut applied) = (false, BTreeSet::new());
         for number in applied::numbers(self.worker().folder())? {
             match Application::open(self.worker().folder(), number)?.read()? {
                 Some(record) if record.undone_at.is_some() => is_taken_back = true,
-                Some(record) => applied.extend(record.files.into_iter().map(|file| file.path)),
+                Some(record) => {
+                    applied.extend(record.files.into_iter().map(|file| file.path));
+                    applied.extend(record.commits.into_iter().flat_map(|made| made.paths));
+                }
                 None => {}
             }
         }
@@ -135,6 +145,19 @@ impl Approval<'_> {
         ChangeSelection::new(changes, paths, rules, workspace.as_ref(), self.store_path())
     }
 
+    /// Returns the text of the file `path` before and after, if the worker changed the content of a
+    /// text file.
+    pub fn texts(&self, changes: &WorkspaceChanges, path: &RelPath) -> Option<(String, String)> {
+        let file = changes.files.iter().find(|file| file.path.parse().as_ref() == Ok(path))?;
+        let (old, new) = (file.old.as_ref()?, file.new.as_ref()?);
+        let is_text = file.base.is_stored() && !file.is_binary && old.mode == new.mode;
+        let read = |folder, state| {
+            let stored = StoredContents::new(self.worker().folder(), folder);
+            String::from_utf8(stored.read(path, state).ok()??).ok()
+        };
+        is_text.then(|| read(BASE, old).zip(read(CHANGES, new)))?
+    }
+
     /// Returns the first of `paths` that has no changes because it is ignored in the workspace.
     pub fn first_ignored<'p>(
         &self,
@@ -178,6 +201,7 @@ pub fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<
 pub fn describe_change(file: &CheckedFile) -> String {
     let action = match file.action {
         Action::Make => "add",
+        Action::Replace if file.conflicts > 0 => "merge, with conflict markers,",
         Action::Replace if file.is_merged => "merge",
         Action::Replace => "replace",
         Action::SetMode => "set the permissions of",

@@ -10,7 +10,7 @@ use swarmletfs_base::model::{
 };
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::is_temporary;
-use swarmletfs_record::write::{Dir, Error, Result};
+use swarmletfs_record::write::{Dir, Error, Result, hash_bytes};
 use swarmletfs_trace::swarmlet::CHANGES_FILE;
 
 /// Deepest path that is applied, in names. Readers of a store go no deeper, either.
@@ -25,6 +25,8 @@ pub(super) struct Change {
     pub(super) to: Option<EntryState>,
     /// False if the content before is unknown.
     pub(super) is_from_known: bool,
+    /// The content afterwards, if it is a part of the worker's.
+    pub(super) part: Option<Arc<[u8]>>,
 }
 
 #[derive(Debug, Clone)]
@@ -104,8 +106,18 @@ impl ChangeSelection {
                 from: file.old.clone(),
                 to: file.new.clone(),
                 is_from_known: file.base != Base::Unknown,
+                part: None,
             },
         );
+    }
+
+    /// Takes `content`, a part of the worker's change of `path`, in place of the whole.
+    pub fn take_part(&mut self, path: &RelPath, content: &[u8]) {
+        let Some(change) = self.changes.get_mut(path) else { return };
+        if let Some(to) = change.to.as_mut() {
+            (to.size, to.sha256) = (content.len() as u64, hash_bytes(content));
+            change.part = Some(content.into());
+        }
     }
 
     /// Returns the part of this selection that is in `accepted`, and the new folders that it needs.
@@ -167,6 +179,10 @@ impl ChangeSelection {
     /// Returns the list that the changes come from, unless they come from an application.
     pub fn source(&self) -> Option<&WorkspaceChanges> {
         self.source.as_deref()
+    }
+
+    pub(super) fn rules(&self) -> PathRules {
+        self.rules
     }
 
     pub fn left_out(&self) -> &[UnappliedChange] {

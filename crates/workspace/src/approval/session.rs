@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use super::applied::{self, Application, AppliedRecord};
 use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, StoredContents, check};
+use super::commits::{BranchMove, CommitTarget};
 use super::moves::{
     self, Recovered, RecoveredCommand, must_be_own, recover_drafts, recover_workspace,
 };
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::stage::{self, ApprovalCommand, Journal, Phase};
-use crate::draft::{Draft, DraftState};
+use crate::draft::{Draft, DraftRecord, DraftState};
 use swarmletfs_base::model::WorkspaceChanges;
 use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::text::count;
@@ -26,6 +27,25 @@ pub struct Approval<'a> {
     worker: Worker,
 }
 
+/// What is done with a file that both the worker and others changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Merging {
+    #[default]
+    No,
+    /// It is merged if the changes do not contradict each other.
+    Clean,
+    /// It is merged, with both sides of each contradiction between markers.
+    Markers,
+}
+
+/// How changes are applied.
+#[derive(Debug, Clone, Default)]
+pub struct ApplyOptions {
+    pub merging: Merging,
+    /// The place of the commits; `None` leaves them out.
+    pub commits: Option<CommitTarget>,
+}
+
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The changes to make, sorted by path.
@@ -37,6 +57,8 @@ pub struct Checked {
     /// Folders that stay, because others have entries in them.
     pub kept: Vec<RelPath>,
     pub running: Vec<Name>,
+    /// The branch to move, or that was moved.
+    pub commits: Option<BranchMove>,
 }
 
 #[derive(Debug)]
@@ -45,6 +67,8 @@ pub struct CheckedFile {
     pub action: Action,
     /// True if the worker's content was merged with another one.
     pub is_merged: bool,
+    /// Number of contradictions in it that are between markers.
+    pub conflicts: u64,
 }
 
 #[derive(Debug)]
@@ -55,9 +79,9 @@ pub struct ApprovalOutcome {
 }
 
 /// A workspace that no other command changes, and the draft of a worker that has ended.
-struct Locked {
-    workspace: Dir,
-    draft: Draft,
+pub(super) struct Locked {
+    pub(super) workspace: Dir,
+    pub(super) draft: Draft,
     running: Vec<Draft>,
     _workspace_lock: Lock,
     _draft_lock: Lock,
@@ -142,9 +166,9 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker runs or has no draft, or the workspace cannot be read.
-    pub fn check(&self, selection: &ChangeSelection, merges: bool) -> Result<Checked> {
+    pub fn check(&self, selection: &ChangeSelection, options: &ApplyOptions) -> Result<Checked> {
         let locked = self.lock("apply the changes of", false)?;
-        Ok(summarize(&self.plan(&locked, selection, merges)?, &locked))
+        self.plan(&locked, selection, options).map(|(_, checked)| checked)
     }
 
     /// Applies the changes of `selection`, all or none.
@@ -153,9 +177,13 @@ impl<'a> Approval<'a> {
     ///
     /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
     /// applied then, unless the error says otherwise.
-    pub fn apply(&self, selection: &ChangeSelection, merges: bool) -> Result<ApprovalOutcome> {
+    pub fn apply(
+        &self,
+        selection: &ChangeSelection,
+        options: &ApplyOptions,
+    ) -> Result<ApprovalOutcome> {
         let mut paths = Vec::new();
-        let applied = self.apply_logged(selection, merges, &mut paths);
+        let applied = self.apply_logged(selection, options, &mut paths);
         self.log("apply", paths, &applied);
         applied
     }
@@ -163,32 +191,40 @@ impl<'a> Approval<'a> {
     fn apply_logged(
         &self,
         selection: &ChangeSelection,
-        merges: bool,
+        options: &ApplyOptions,
         paths: &mut Vec<AuditPath>,
     ) -> Result<ApprovalOutcome> {
         let locked = self.lock("apply the changes of", false)?;
-        let plan = self.plan(&locked, selection, merges)?;
+        let (plan, checked) = self.plan(&locked, selection, options)?;
         *paths = audit_paths(CHANGES, &plan);
-        let checked = summarize(&plan, &locked);
-        if plan.steps.is_empty() || !plan.conflicts.is_empty() {
+        let is_empty = plan.steps.is_empty() && checked.commits.is_none();
+        if is_empty || !plan.conflicts.is_empty() {
             return Ok(ApprovalOutcome { checked, number: None });
         }
         let number = applied::numbers(self.worker.folder())?.last().map_or(1, |last| last + 1);
         let contents = StoredContents::new(self.worker.folder(), CHANGES);
-        self.carry_out(&locked, &plan, ApprovalCommand::Apply, number, &contents)?;
+        let order = (ApprovalCommand::Apply, number, checked.commits.as_ref());
+        self.carry_out(&locked, &plan, order, &contents)?;
+        if let Some(planned) = &checked.commits {
+            self.move_branch(&locked.workspace, planned)?;
+        }
         Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
-    /// Returns the number of the last application, and the changes that take it back; `None` if
-    /// there is none.
-    fn last_applied(&self) -> Result<Option<(u64, ChangeSelection)>> {
+    /// Returns the last application that was not taken back; `None` if there is none.
+    fn last_applied(&self) -> Result<Option<AppliedRecord>> {
         for number in applied::numbers(self.worker.folder())?.into_iter().rev() {
             let record = Application::open(self.worker.folder(), number)?.read()?;
             if let Some(record) = record.filter(|record| record.undone_at.is_none()) {
-                return Ok(Some((number, record.reverse()?)));
+                return Ok(Some(record));
             }
         }
         Ok(None)
+    }
+
+    /// Returns true if changes were applied and not taken back.
+    pub fn is_applied(&self) -> Result<bool> {
+        self.last_applied().map(|last| last.is_some())
     }
 
     /// Checks the changes of [`Approval::undo`], and changes nothing.
@@ -200,8 +236,12 @@ impl<'a> Approval<'a> {
         let locked = self.lock("undo the changes of", true)?;
         match self.last_applied()? {
             None => Ok(Checked::default()),
-            Some((_, selection)) => {
-                Ok(summarize(&check(&locked.workspace, &selection, None)?, &locked))
+            Some(record) => {
+                if let Some(made) = &record.commits {
+                    self.take_back_commits(&locked.workspace, made, true)?;
+                }
+                let plan = check(&locked.workspace, &record.reverse()?, None)?;
+                Ok(Checked { commits: record.commits, ..summarize(&plan, &locked) })
             }
         }
     }
@@ -221,18 +261,23 @@ impl<'a> Approval<'a> {
 
     fn undo_logged(&self, paths: &mut Vec<AuditPath>) -> Result<ApprovalOutcome> {
         let locked = self.lock("undo the changes of", true)?;
-        let Some((number, selection)) = self.last_applied()? else {
+        let Some(record) = self.last_applied()? else {
             return Ok(ApprovalOutcome { checked: Checked::default(), number: None });
         };
-        let plan = check(&locked.workspace, &selection, None)?;
+        let number = record.number;
+        let plan = check(&locked.workspace, &record.reverse()?, None)?;
         let application = Application::open(self.worker.folder(), number)?;
         *paths = audit_paths(&format!("{APPLIED}/{number}/replaced"), &plan);
-        let checked = summarize(&plan, &locked);
+        let checked = Checked { commits: record.commits.clone(), ..summarize(&plan, &locked) };
         if !plan.conflicts.is_empty() {
             return Ok(ApprovalOutcome { checked, number: None });
         }
         let contents = application.replaced();
-        self.carry_out(&locked, &plan, ApprovalCommand::Undo, number, &contents)?;
+        // First: after a crash, the branch is back and the files wait for the next undo.
+        if let Some(made) = &record.commits {
+            self.take_back_commits(&locked.workspace, made, false)?;
+        }
+        self.carry_out(&locked, &plan, (ApprovalCommand::Undo, number, None), &contents)?;
         Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
@@ -274,12 +319,13 @@ impl<'a> Approval<'a> {
         Ok((draft, lock))
     }
 
-    fn plan(
+    /// Plans an application: its steps, and what a person is told about it.
+    pub(super) fn plan(
         &self,
         locked: &Locked,
         selection: &ChangeSelection,
-        merges: bool,
-    ) -> Result<ApplyPlan> {
+        options: &ApplyOptions,
+    ) -> Result<(ApplyPlan, Checked)> {
         let mut unasked = Vec::new();
         // While it ran, the worker could write its changes.json. Only now nobody does.
         if let Some(source) = &selection.source {
@@ -297,24 +343,32 @@ impl<'a> Approval<'a> {
         let action = format!("apply the changes of {}", self.id().display());
         let folder = self.worker.folder();
         let (base, new) = (StoredContents::new(folder, BASE), StoredContents::new(folder, CHANGES));
-        let source = MergeSource { base, new, action: &action };
-        let mut plan = check(&locked.workspace, selection, merges.then_some(&source))?;
+        let marks_conflicts = options.merging == Merging::Markers;
+        let source = MergeSource { base, new, action: &action, marks_conflicts };
+        let merging = (options.merging != Merging::No).then_some(&source);
+        let mut plan = check(&locked.workspace, selection, merging)?;
         let conflict = |UnappliedChange { path, reason }| Conflict { path, reason };
         plan.conflicts.extend(unasked.into_iter().map(conflict));
-        Ok(plan)
+        let mut checked = summarize(&plan, locked);
+        if let (Some(target), Some(source), true) =
+            (&options.commits, &selection.source, plan.conflicts.is_empty())
+        {
+            let rules = selection.rules();
+            checked.commits = self.plan_commits(&locked.workspace, source, target, rules)?;
+        }
+        Ok((plan, checked))
     }
 
-    /// Makes the steps of `plan`, all or none.
+    /// Makes the steps of `plan`, all or none, as the application of this number.
     fn carry_out(
         &self,
         locked: &Locked,
         plan: &ApplyPlan,
-        operation: ApprovalCommand,
-        number: u64,
+        order: (ApprovalCommand, u64, Option<&BranchMove>),
         contents: &StoredContents<'_>,
     ) -> Result<()> {
         moves::save_bases(&locked.running, &locked.workspace, plan)?;
-        let made = self.make_changes(locked, plan, operation, number, contents);
+        let made = self.make_changes(locked, plan, order, contents);
         let (draft, worker) = (locked.draft.folder(), self.worker.folder());
         match (made, moves::recover(&locked.workspace, draft, worker)) {
             (Ok(()), Ok(_)) => Ok(()),
@@ -338,8 +392,7 @@ impl<'a> Approval<'a> {
         &self,
         locked: &Locked,
         plan: &ApplyPlan,
-        operation: ApprovalCommand,
-        number: u64,
+        (operation, number, commits): (ApprovalCommand, u64, Option<&BranchMove>),
         contents: &StoredContents<'_>,
     ) -> Result<()> {
         let (workspace, draft) = (&locked.workspace, locked.draft.folder());
@@ -362,7 +415,11 @@ impl<'a> Approval<'a> {
             return Err(self.changed_now(&path));
         }
         if let Some(application) = application {
-            application.write(&AppliedRecord::new(number, plan.steps.values()))?;
+            application.write(&AppliedRecord::new(
+                number,
+                plan.steps.values(),
+                commits.cloned(),
+            ))?;
         }
         journal.phase = Phase::Cleaning;
         journal.write(draft)
@@ -387,6 +444,26 @@ impl<'a> Approval<'a> {
         Ok(())
     }
 
+    /// Returns the record of the draft.
+    ///
+    /// # Errors
+    ///
+    /// The worker has none.
+    pub fn draft_record(&self) -> Result<DraftRecord> {
+        Ok(self.draft("continue the work of")?.record().clone())
+    }
+
+    /// Returns the worker that goes on with the changes of this one, unless they were discarded
+    /// there.
+    pub fn continued_in(&self) -> Result<Option<Name>> {
+        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(None) };
+        let next = draft.record().continued_by.as_ref().and_then(|id| Name::new(id).ok());
+        let Some(next) = next else { return Ok(None) };
+        let continued = Draft::open(self.store, &next)?;
+        let is_kept = continued.is_some_and(|it| it.record().state != DraftState::Discarded);
+        Ok(is_kept.then_some(next))
+    }
+
     pub(super) fn draft(&self, action: &str) -> Result<Draft> {
         let no_draft = || {
             self.error(
@@ -399,13 +476,18 @@ impl<'a> Approval<'a> {
     }
 
     /// Locks the workspace and the draft, and recovers from interrupted commands.
-    fn lock(&self, action: &str, discarded_too: bool) -> Result<Locked> {
+    pub(super) fn lock(&self, action: &str, discarded_too: bool) -> Result<Locked> {
         let (workspace, workspace_lock) = self.lock_workspace(&self.draft(action)?)?;
         // Read again: the command that held the lock may have changed it.
         let draft = self.draft(action)?;
         let drafts = moves::drafts_of_workspace(self.store, &draft.record().workspace())?;
         recover_drafts(self.store, &workspace, &drafts)?;
         let Some(draft_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
+        if let Some(next) = self.continued_in()?.filter(|_| !discarded_too) {
+            let next = next.display();
+            let reason = format!("{next} went on with its changes");
+            return Err(self.error(action, &reason, &format!("try {next}")));
+        }
         match draft.record().state {
             DraftState::Ended => {}
             DraftState::Discarded if discarded_too => {}
@@ -486,7 +568,7 @@ impl<'a> Approval<'a> {
         self.error("apply or undo the changes of", &reason, "nothing was changed; try again")
     }
 
-    fn error(&self, action: &str, reason: &str, cure: &str) -> Error {
+    pub(super) fn error(&self, action: &str, reason: &str, cure: &str) -> Error {
         Error::Approval {
             action: format!("{action} {}", self.id().display()),
             reason: reason.to_owned(),
@@ -506,6 +588,7 @@ fn summarize(plan: &ApplyPlan, locked: &Locked) -> Checked {
         path: step.path.clone(),
         action: step.action(),
         is_merged: step.merged.is_some(),
+        conflicts: step.merged.as_ref().map_or(0, |merged| merged.conflicts),
     };
     Checked {
         files: plan.steps.values().map(file).collect(),
@@ -513,6 +596,7 @@ fn summarize(plan: &ApplyPlan, locked: &Locked) -> Checked {
         done: plan.done,
         kept: plan.kept.clone(),
         running: locked.running.iter().map(|draft| draft.worker().clone()).collect(),
+        commits: None,
     }
 }
 

@@ -184,7 +184,7 @@ fn make(
         EntryKind::File => {
             let mut content: HashingReader<Box<dyn Read>> =
                 HashingReader::new(match &step.merged {
-                    Some(merged) => Box::new(merged.as_slice()),
+                    Some(merged) => Box::new(&*merged.bytes),
                     // Only the permissions change, so its content is not stored.
                     None if step.action() == Action::SetMode => {
                         Box::new(workspace.open_workspace_file(&step.path)?)

@@ -37,6 +37,8 @@ pub(super) enum Proof {
     Saved,
     /// The worker saw it.
     Fresh,
+    /// It is of the commit with which the worker began: the workspace may have changed since.
+    Committed,
     /// The workspace may have changed since.
     None,
 }

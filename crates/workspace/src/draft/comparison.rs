@@ -8,6 +8,7 @@ use super::content::{
     self, ContentHash, FileContent, LineCounts, MEMORY_MAX, ReadLimits, count_lines, describe_limit,
 };
 use super::folder::Draft;
+use crate::git::Git;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{
     Base, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState, encode,
@@ -25,6 +26,8 @@ const OWNER_READ: u32 = 0o400;
 
 pub(super) struct PathComparison {
     bases: Bases,
+    /// The repository of the workspace, and the commit with which the worker began.
+    commit: Option<(Git, String)>,
     pub(super) is_final: bool,
 }
 
@@ -105,7 +108,10 @@ impl PathComparison {
             // The layer of the worker does not survive a crash of the machine, either.
             std::sync::Arc::new(folder.without_sync().during("open", folder.path(), b"")?)
         };
-        Ok(PathComparison { bases: Bases::new(folder, record.started_at.into()), is_final: false })
+        let head = record.repository.as_ref().and_then(|repository| repository.head.clone());
+        let commit = Git::of_workspace(&record.workspace()).zip(head);
+        let bases = Bases::new(folder, record.started_at.into());
+        Ok(PathComparison { bases, commit, is_final: false })
     }
 
     /// Compares a path, and stores the contents if they differ.
@@ -187,6 +193,7 @@ impl PathComparison {
             Ok(file) => file,
             Err(error) => return Ok(self.old_failed(change, &error)),
         };
+        file.iter_mut().for_each(|file| self.use_commit(candidate.path, file));
         set_counts(&mut change, old_counts(old, file.as_ref()));
         if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
             return Ok(ComparedPath::Later);
@@ -217,6 +224,7 @@ impl PathComparison {
         if change.refused.is_some() {
             return Ok(ComparedPath::Changed(Box::new(change)));
         }
+        file.iter_mut().for_each(|file| self.use_commit(candidate.path, file));
         let counts =
             LineCounts::replaced(old_counts(old, file.as_ref()), new_counts(new, content.as_ref()));
         set_counts(&mut change, counts);
@@ -286,7 +294,10 @@ impl PathComparison {
         let same = match is_same {
             Ok(true) if old.mode == new.mode => return Ok(ComparedPath::Same),
             Ok(true) => content.id(limits).map(Some),
-            Ok(false) => Ok(None),
+            Ok(false) => {
+                self.use_commit(candidate.path, &mut file);
+                Ok(None)
+            }
             Err(error) => Err(error),
         };
         match same {
@@ -361,6 +372,21 @@ impl PathComparison {
                 let proof = Proof::Fresh;
                 Ok(Some(OldFile { content: content.unwrap_or(None), proof, id: Some(id) }))
             }
+        }
+    }
+
+    /// Takes the content of the commit with which the worker began in place of one that nobody can
+    /// prove: both sides come from it, so it shows a diff and can be merged.
+    fn use_commit(&self, path: &RelPath, file: &mut OldFile) {
+        let Some((git, head)) = self.commit.as_ref().filter(|_| file.proof == Proof::None) else {
+            return;
+        };
+        let Ok(path) = std::str::from_utf8(path.as_bytes()) else { return };
+        let found = git.output(&["cat-file", "blob", &format!("{head}:{path}")], b"");
+        let found = found.ok().filter(|found| found.code == Some(0));
+        if let Some(found) = found.filter(|found| found.out.len() as u64 <= MEMORY_MAX) {
+            let content = Some(FileContent::Small(found.out));
+            *file = OldFile { content, proof: Proof::Committed, id: None };
         }
     }
 
@@ -464,7 +490,8 @@ impl PathComparison {
         match put(places.worker, BASE, candidate.path, content, limits) {
             Ok(id) => {
                 change.old = Some(old.state(Some(id)));
-                change.base = Base::Saved;
+                let is_committed = file.proof == Proof::Committed;
+                change.base = if is_committed { Base::Commit } else { Base::Saved };
                 Ok(true)
             }
             Err(_) if !self.is_final => Ok(false),

@@ -1,7 +1,7 @@
 //! The directory of a draft, and its draft.json: the workspace of the draft, and the progress of
 //! its worker.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::commits::StartedRepository;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::model::{decode, encode};
 use swarmletfs_base::name::{Name, RelPath};
@@ -220,6 +221,21 @@ pub struct DraftRecord {
     /// The directory that was the workspace when the worker began.
     #[serde(default)]
     workspace_entry: Option<EntryIdentity>,
+    /// The repository whose top is the workspace.
+    #[serde(default)]
+    pub repository: Option<StartedRepository>,
+    /// The command and its arguments, percent-encoded.
+    #[serde(default)]
+    command: Vec<String>,
+    /// The program whose needs were met.
+    #[serde(default)]
+    pub preset: Option<String>,
+    /// The worker whose changes this one began with.
+    #[serde(default)]
+    pub continues: Option<String>,
+    /// The worker that goes on with these changes. Its draft counts unless it is discarded.
+    #[serde(default)]
+    pub continued_by: Option<String>,
     #[serde(default)]
     pub(super) folder_mode: Option<u32>,
     pub state: DraftState,
@@ -291,6 +307,11 @@ impl DraftRecord {
             is_durable: false,
             hidden: Vec::new(),
             workspace_entry: None,
+            repository: None,
+            command: Vec::new(),
+            preset: None,
+            continues: None,
+            continued_by: None,
             folder_mode: None,
             state: DraftState::Running,
         }
@@ -302,14 +323,16 @@ impl DraftRecord {
     }
 
     pub fn workspace(&self) -> PathBuf {
-        PathBuf::from(std::ffi::OsString::from_vec(decode(&self.workspace)))
+        PathBuf::from(OsString::from_vec(decode(&self.workspace)))
     }
 
-    /// Notes which directory the workspace is now. Another one may get its path later.
+    /// Notes which directory and repository the workspace is now. Another one may get its path
+    /// later.
     fn identify_workspace(&mut self) {
         let workspace = Dir::open(&self.workspace(), Durability::None);
         // A workspace that cannot be opened gets no changes applied.
         self.workspace_entry = workspace.and_then(|workspace| workspace.identity()).ok();
+        self.repository = StartedRepository::find(&self.workspace());
     }
 
     /// Returns true if `folder` is the workspace with which the worker began.
@@ -320,7 +343,15 @@ impl DraftRecord {
 
     pub fn hidden(&self) -> Vec<PathBuf> {
         let paths = self.hidden.iter().map(|path| decode(path));
-        paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect()
+        paths.map(|path| PathBuf::from(OsString::from_vec(path))).collect()
+    }
+
+    pub fn command(&self) -> Vec<OsString> {
+        self.command.iter().map(|word| OsString::from_vec(decode(word))).collect()
+    }
+
+    pub fn set_command(&mut self, command: &[OsString]) {
+        self.command = command.iter().map(|word| encode(word.as_bytes())).collect();
     }
 
     pub fn hide(&mut self, path: &OsStr) {

@@ -1,7 +1,6 @@
 //! The layers of a draft: made before the worker starts, and removed when nobody needs them.
 //!
-//! A worker that cannot have an overlay gets a copy of the workspace. Commits that a worker made in
-//! its view of a repository are no change of the workspace, so they end with the view.
+//! A worker that cannot have an overlay gets a copy of the workspace.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::candidates::{self, CopiedEntry, CopyFacts, Manifest, is_gone};
+use super::commits;
 use super::content::ContentHash;
 use super::folder::{Draft, DraftState, Engine, next_tick};
 use super::ignore_rules;
@@ -29,7 +29,8 @@ const GIT_UPPER: &str = "git-upper";
 const GIT_WORK: &str = "git-work";
 const COPY: &str = "copy";
 /// All layers, with their description and the contents that a search for changes needs.
-const LAYERS: [&str; 7] = [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY, candidates::MANIFEST_FILE, BASE];
+const LAYERS: [&str; 8] =
+    [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY, candidates::MANIFEST_FILE, commits::SCRATCH, BASE];
 /// The file with the id of the boot at which the worker started.
 const BOOT: &str = "boot_id";
 /// Directory and name of the file in which the kernel states that id.
@@ -112,7 +113,7 @@ impl Draft {
         self.path(COPY)
     }
 
-    pub(super) fn layer(&self) -> PathBuf {
+    pub(crate) fn layer(&self) -> PathBuf {
         match self.record().engine {
             Engine::Overlay => self.path(UPPER),
             Engine::Copy => self.copy_dir(),
@@ -204,7 +205,6 @@ impl Draft {
                     .to_owned(),
             );
         }
-        notes.extend(note_commits(self));
         notes
     }
 }
@@ -400,54 +400,4 @@ fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()
         }
     }
     Ok(())
-}
-
-/// The log of HEAD in a repository. Each commit, checkout and reset extends it.
-const HEAD_LOG: [&str; 2] = ["logs", "HEAD"];
-const GIT: &str = ".git";
-const WORKTREES: &str = "worktrees";
-const WORKTREES_MAX: usize = 1_000;
-
-/// Returns the note on commits that the worker made, if any of them is not kept.
-fn note_commits(draft: &Draft) -> Option<String> {
-    let has_commits = in_linked_worktree(draft)
-        || !draft.record().all_changes && in_workspace(draft).unwrap_or_default();
-    has_commits.then(|| {
-        "the command moved HEAD of git in its view, as commits do: its commits are not kept, the \
-         changed files are"
-            .to_owned()
-    })
-}
-
-/// Returns true if the log of the workspace's own repository is longer in the view; `None` if the
-/// view has no log of its own.
-fn in_workspace(draft: &Draft) -> Option<bool> {
-    let size = |root: &OpenFolder| log_size(&enter(root, GIT)?);
-    let in_view = size(&OpenFolder::open(&draft.layer()).ok()?)?;
-    let outside = OpenFolder::open(&draft.record().workspace()).ok();
-    Some(outside.as_ref().and_then(size).is_none_or(|outside| outside < in_view))
-}
-
-/// Returns true if the layer over the common directory of git has a log of HEAD. Only changed files
-/// are in that layer.
-fn in_linked_worktree(draft: &Draft) -> bool {
-    if draft.record().engine != Engine::Overlay {
-        return false;
-    }
-    let Ok(upper) = OpenFolder::open(&draft.git_overlay_dirs().upper) else { return false };
-    let worktrees = enter(&upper, WORKTREES);
-    let names = worktrees.as_ref().and_then(|folder| folder.list().ok()).unwrap_or_default();
-    let linked = names.iter().take(WORKTREES_MAX);
-    let mut linked = linked.filter_map(|name| worktrees.as_ref()?.enter(name).ok());
-    log_size(&upper).is_some() || linked.any(|folder| log_size(&folder).is_some())
-}
-
-fn enter(folder: &OpenFolder, name: &str) -> Option<OpenFolder> {
-    folder.enter(&Name::new(name).ok()?).ok()
-}
-
-fn log_size(repository: &OpenFolder) -> Option<u64> {
-    let [folder, file] = HEAD_LOG;
-    let stat = enter(repository, folder)?.stat(&Name::new(file).ok()?).ok()??;
-    Some(stat.size)
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::candidates::{
     CopyWalk, Manifest, OldEntry, OverlayWalk, PossibleChange, SearchResult, SearchStop, Visitor,
 };
+use super::commits;
 use super::comparison::{ComparedPath, PathComparison, Places};
 use super::content::{self, HOLES_MAX, ReadLimits};
 use super::folder::{Draft, Engine};
@@ -17,8 +18,8 @@ use super::ignore_rules;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::model::{
-    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, CommandExit, EntryKind,
-    EntryState, WorkspaceChanges,
+    CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, CommandExit, EntryKind,
+    EntryState, KeptCommits, WorkspaceChanges,
 };
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, OpenFolder};
@@ -47,6 +48,7 @@ pub struct ChangeSearch {
     directory_notes: Vec<String>,
     notes: Vec<String>,
     command: Option<CommandExit>,
+    commits: Option<KeptCommits>,
     content_time: Duration,
 }
 
@@ -62,6 +64,8 @@ pub struct SearchReport {
     pub needs_layers: bool,
     /// Number of changed paths that git ignores; an ignored directory counts once.
     pub ignored: u64,
+    /// Number of new commits.
+    pub commits: u64,
     pub notes: Vec<String>,
     /// True if the search was completed. Otherwise the report is the one of an earlier search.
     pub is_complete: bool,
@@ -90,6 +94,7 @@ impl ChangeSearch {
             directory_notes: Vec::new(),
             notes: Vec::new(),
             command: None,
+            commits: None,
             content_time: CONTENT_TIME,
         }
     }
@@ -141,6 +146,7 @@ impl ChangeSearch {
     /// A file cannot be read or written. The search can be repeated then.
     pub fn finish(&mut self) -> Result<SearchReport> {
         self.clear()?;
+        self.keep_commits();
         let changes = match self.search(Deadline::never(), true) {
             Ok(changes) => changes,
             Err(SearchStop::Failed(error)) => return Err(error),
@@ -157,6 +163,19 @@ impl ChangeSearch {
         self.written = Some(changes);
         self.report.is_complete = true;
         Ok(self.report.clone())
+    }
+
+    fn keep_commits(&mut self) {
+        self.commits = match commits::keep(&self.draft, self.worker.folder()) {
+            Ok(commits) => commits,
+            Err(commits::Reason(reason)) => {
+                self.notes.push(format!(
+                    "the commits that the command may have made are not kept: {reason}; the \
+                     changed files are"
+                ));
+                None
+            }
+        };
     }
 
     /// Removes the files that earlier searches, or the worker, wrote into its directory.
@@ -222,6 +241,7 @@ impl ChangeSearch {
             notes.push("some .gitignore rules were left out: there are too many".to_owned());
         }
         self.report = SearchReport::new(&files, ignored, &notes);
+        self.report.commits = self.commits.as_ref().map_or(0, |commits| commits.count);
         let record = self.draft.record();
         Ok(WorkspaceChanges {
             version: CHANGES_VERSION,
@@ -233,6 +253,7 @@ impl ChangeSearch {
             ignored,
             notes,
             command: self.command.clone(),
+            commits: self.commits.clone(),
             files,
         })
     }
@@ -369,7 +390,7 @@ impl StoredParts {
                 let is_file = |new: &EntryState| new.kind == EntryKind::File;
                 change.kind != ChangeKind::Mode && change.new.as_ref().is_some_and(is_file)
             }),
-            has_base: change.is_some_and(|change| change.base == Base::Saved),
+            has_base: change.is_some_and(|change| change.base.is_stored()),
         }
     }
 
@@ -417,6 +438,7 @@ impl SearchReport {
             refused: files.iter().filter(|file| file.refused.is_some()).count() as u64,
             needs_layers: files.iter().any(is_unrecorded_file),
             ignored,
+            commits: 0,
             notes: notes.to_vec(),
             is_complete: false,
         }

@@ -10,7 +10,7 @@ use super::super::workspace::read_changes;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{
-    Base, ChangedFile, EntryKind, EntryState, RecordedChanges, RemarkSubject, Remarks, WorkerCheck,
+    ChangedFile, EntryKind, EntryState, RecordedChanges, RemarkSubject, Remarks, WorkerCheck,
 };
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::split::Split;
@@ -62,7 +62,7 @@ fn check_contents(
     if change.refused.is_some() || is_same {
         return;
     }
-    let old = old.filter(|_| change.base == Base::Saved);
+    let old = old.filter(|_| change.base.is_stored());
     for (side, state) in [(BASE, old), (CHANGES, new)] {
         let Some(state) = state else { continue };
         let stored = layout::path(side).join_path(path);

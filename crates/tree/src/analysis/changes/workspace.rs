@@ -13,9 +13,7 @@ use super::{
 };
 use crate::view::Folder;
 use swarmletfs_base::deadline::Deadline;
-use swarmletfs_base::model::{
-    Base, CONTENT_MAX, ChangedFile, EntryKind, EntryState, WorkspaceChanges,
-};
+use swarmletfs_base::model::{CONTENT_MAX, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::read_range;
 use swarmletfs_base::text::unified::{binary_patch, blob_id};
@@ -193,7 +191,7 @@ fn diffs(
     };
     let is_file = file.old.as_ref().is_some_and(|state| state.kind == EntryKind::File);
     let old = match &file.old {
-        Some(_) if is_file && file.base != Base::Saved => {
+        Some(_) if is_file && !file.base.is_stored() => {
             return Err("changed, but no diff can be shown: the workspace changed before the \
                         content that the worker found was saved"
                 .into());

@@ -1,0 +1,350 @@
+//! The commits that a worker made in its view of a repository, kept as a bundle of git.
+//!
+//! Git is never run on the worker's own repository, whose settings name programs. Its new objects
+//! and its refs, which are data, are copied into a new repository that borrows the other objects
+//! from the user's.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::content;
+use super::folder::{Draft, Engine};
+use crate::git::Git;
+use swarmletfs_base::model::{Commit, KeptCommits, decode, encode};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, OpenFolder};
+use swarmletfs_record::write::{Dir, HashingReader};
+use swarmletfs_trace::swarmlet::COMMITS;
+
+/// The repository that is made of the worker's commits, until its end.
+pub(super) const SCRATCH: &str = "commits.git";
+/// Maximum size of the new objects, in bytes.
+const OBJECTS_MAX: u64 = 1 << 30;
+const FILES_MAX: usize = 200_000;
+/// Maximum size of a file with refs, in bytes.
+const REFS_MAX: u64 = 16 << 20;
+/// Deepest folder of objects and refs that is copied, in names.
+const DEPTH_MAX: usize = 16;
+/// Maximum number of commits that are listed. All are kept.
+const LISTED_MAX: usize = 100;
+/// Maximum number of branches that are kept, with HEAD.
+const BRANCHES_MAX: usize = 100;
+
+/// The repository of a workspace, as it was when a worker began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedRepository {
+    /// The folder of HEAD and the index, percent-encoded.
+    git_dir: String,
+    /// The folder of the objects and the branches, percent-encoded.
+    common_dir: String,
+    /// The hash of its objects: `sha1` or `sha256`.
+    format: String,
+    /// The commit of HEAD; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+}
+
+impl StartedRepository {
+    /// Returns the repository whose top is the folder `workspace`; `None` if there is none, or if
+    /// git does not know it.
+    pub(super) fn find(workspace: &Path) -> Option<StartedRepository> {
+        let absolute = "--path-format=absolute";
+        let asked = Git::of_workspace(workspace)?.output(
+            &[
+                "rev-parse",
+                "--show-object-format",
+                absolute,
+                "--git-dir",
+                "--git-common-dir",
+                "-q",
+                "--verify",
+                "HEAD",
+            ],
+            b"",
+        );
+        let out = asked.ok()?.out;
+        let mut lines = out.split(|byte| *byte == b'\n');
+        let format = String::from_utf8(lines.next()?.to_owned()).ok()?;
+        let (git_dir, common_dir) = (encode(lines.next()?), encode(lines.next()?));
+        let head = lines.next().and_then(|head| String::from_utf8(head.to_owned()).ok());
+        let head = head.filter(|head| !head.is_empty());
+        Some(StartedRepository { git_dir, common_dir, format, head })
+    }
+
+    fn git_dir(&self) -> PathBuf {
+        to_path(&self.git_dir)
+    }
+
+    fn common_dir(&self) -> PathBuf {
+        to_path(&self.common_dir)
+    }
+}
+
+fn to_path(encoded: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    PathBuf::from(std::ffi::OsString::from_vec(decode(encoded)))
+}
+
+/// Keeps the new commits of the worker of `draft` in its directory `worker`. Returns `None` if
+/// there are none. Call it when the worker has ended, before the layers are removed.
+///
+/// # Errors
+///
+/// They cannot be kept.
+pub(super) fn keep(draft: &Draft, worker: &Dir) -> Result<Option<KeptCommits>> {
+    // A file that the worker put there is no bundle of its runner.
+    worker.remove_all(&Name::new(COMMITS)?)?;
+    let Some(started) = &draft.record().repository else { return Ok(None) };
+    match WorkerRepository::find(draft, started) {
+        Some(view) => view.keep(draft, started, worker),
+        None => Ok(None),
+    }
+}
+
+/// Why commits cannot be kept.
+#[derive(Debug)]
+pub(super) struct Reason(pub(super) String);
+
+type Result<T> = std::result::Result<T, Reason>;
+
+impl<E: std::error::Error> From<E> for Reason {
+    fn from(error: E) -> Reason {
+        Reason(error.to_string())
+    }
+}
+
+/// The place of the repository in the view of a worker. Paths are relative to the layer.
+pub struct GitView {
+    /// The layer of the workspace, or the one over the common folder of linked worktrees.
+    pub layer: PathBuf,
+    /// The folder that it covers.
+    pub lower: PathBuf,
+    /// The folder of the objects and the branches.
+    pub common: RelPath,
+    /// The folder of HEAD and the index.
+    pub git_dir: RelPath,
+}
+
+/// Returns the place of the repository in the view of `draft`; `None` if the worker cannot write
+/// one.
+pub fn view_of_git(draft: &Draft) -> Option<GitView> {
+    let started = draft.record().repository.as_ref()?;
+    let (git_dir, common_dir) = (started.git_dir(), started.common_dir());
+    let workspace = draft.record().workspace();
+    let (layer, lower) = match draft.record().engine {
+        _ if common_dir == workspace.join(".git") => (draft.layer(), workspace),
+        Engine::Overlay => (draft.git_overlay_dirs().upper, common_dir.clone()),
+        // The common folder of a linked worktree is read-only for a worker in a copy.
+        Engine::Copy => return None,
+    };
+    let beneath = |path: &Path| {
+        let path = path.strip_prefix(&lower).ok()?;
+        RelPath::parse(path.as_os_str().as_encoded_bytes()).ok()
+    };
+    let (common, git_dir) = (beneath(&common_dir)?, beneath(&git_dir)?);
+    Some(GitView { layer, lower, common, git_dir })
+}
+
+/// The repository as the worker left it. With an overlay, it has only the files that differ.
+struct WorkerRepository {
+    view: GitView,
+    /// The folder of the objects and the branches.
+    common: OpenFolder,
+    outside: OpenFolder,
+}
+
+impl WorkerRepository {
+    /// Returns `None` if the worker changed nothing in the repository.
+    fn find(draft: &Draft, started: &StartedRepository) -> Option<WorkerRepository> {
+        let view = view_of_git(draft)?;
+        let common = enter(&view.layer, &view.common)?;
+        let outside = OpenFolder::open(&started.common_dir()).ok()?;
+        Some(WorkerRepository { view, common, outside })
+    }
+
+    fn keep(
+        &self,
+        draft: &Draft,
+        started: &StartedRepository,
+        worker: &Dir,
+    ) -> Result<Option<KeptCommits>> {
+        if self.common.stat(&Name::new("reftable")?)?.is_some() {
+            return Err(Reason("its refs are in a reftable".to_owned()));
+        }
+        let name = Name::new(SCRATCH)?;
+        draft.folder().remove_all(&name)?;
+        let scratch = draft.folder().create_dir(&name)?;
+        let git = Git::new(scratch.path());
+        let format = format!("--object-format={}", started.format);
+        git.ask(&["init", "-q", "--bare", "--template=", &format])?;
+        let objects = started.common_dir().join("objects");
+        let mut objects = objects.into_os_string().into_encoded_bytes();
+        objects.push(b'\n');
+        let info = scratch.enter(&RelPath::constant("objects/info"))?;
+        let alternates = Name::new("alternates")?;
+        info.write_temporary(&mut objects.as_slice())?.replace(&info, &alternates)?;
+        self.copy_into(&scratch)?;
+        let kept = self.bundle(&git, started, &scratch, worker);
+        draft.folder().remove_all(&name)?;
+        kept
+    }
+
+    /// Copies the new objects and the refs to `scratch`.
+    fn copy_into(&self, scratch: &Dir) -> Result<()> {
+        let mut copying = Copying { files: 0, bytes: 0, bytes_max: OBJECTS_MAX };
+        let objects = Name::new("objects")?;
+        if let Ok(objects) = self.common.enter(&objects) {
+            let outside = self.outside.enter(&Name::new("objects")?).ok();
+            let to = scratch.enter(&RelPath::constant("objects"))?;
+            copying.folder(&objects, outside.as_ref(), &to, 0)?;
+        }
+        let mut copying = Copying { files: 0, bytes: 0, bytes_max: REFS_MAX };
+        let heads = Name::new("heads")?;
+        let refs = self.common.enter(&Name::new("refs")?);
+        if let Ok(branches) = refs.and_then(|refs| refs.enter(&heads)) {
+            let to = scratch.enter(&RelPath::constant("refs"))?.enter_or_create(&heads)?;
+            copying.folder(&branches, None, &to, 0)?;
+        }
+        copying.file(&self.common, &Name::new("packed-refs")?, scratch)?;
+        for place in [&self.view.layer, &self.view.lower] {
+            let Some(folder) = enter(place, &self.view.git_dir) else { continue };
+            if copying.file(&folder, &Name::new("HEAD")?, scratch)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn bundle(
+        &self,
+        git: &Git,
+        started: &StartedRepository,
+        scratch: &Dir,
+        worker: &Dir,
+    ) -> Result<Option<KeptCommits>> {
+        let head = git.output(&["rev-parse", "-q", "--verify", "HEAD^{commit}"], b"")?;
+        let head = (head.code == Some(0)).then(|| head.text());
+        // Commits of the user's branches as they are now, and of HEAD as it was, are not new.
+        let outside = Git::new(started.common_dir());
+        let mut known = outside.ask(&["for-each-ref", "--format=^%(objectname)"])?;
+        known.extend(started.head.iter().map(|head| format!("\n^{head}")));
+        let list = |tip: &str, options: &[&str]| {
+            let arguments = [&["log", "--topo-order", "--stdin"], options].concat();
+            git.text(&arguments, format!("{tip}\n{known}\n").as_bytes())
+        };
+        let (mut tips, mut commits, mut count) = (Vec::new(), Vec::new(), 0);
+        let head = match head {
+            Some(head) => {
+                let listed = list(&head, &["--format=%H %s"])?;
+                count = listed.lines().count() as u64;
+                commits = listed.lines().take(LISTED_MAX).map(to_commit).collect();
+                (count > 0).then_some(head)
+            }
+            None => None,
+        };
+        tips.extend(head.as_ref().map(|_| "HEAD".to_owned()));
+        let branches = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads"];
+        let branches = git.ask(&branches)?;
+        let mut names = Vec::new();
+        for line in branches.lines().take(BRANCHES_MAX) {
+            let Some((tip, name)) = line.split_once(' ') else { continue };
+            if list(tip, &["--format=%H", "--max-count=1"])?.is_empty() {
+                continue;
+            }
+            tips.push(name.to_owned());
+            if head.as_deref() != Some(tip) {
+                names.push(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned());
+            }
+        }
+        if tips.is_empty() {
+            return Ok(None);
+        }
+        let made = scratch.path().join(COMMITS);
+        let made =
+            made.to_str().ok_or_else(|| Reason("the store's path is not text".to_owned()))?;
+        let input = format!("{}\n{known}\n", tips.join("\n"));
+        git.text(&["bundle", "create", "-q", made, "--stdin"], input.as_bytes())?;
+        let file = scratch.open_to_read(&Name::new(COMMITS)?)?;
+        let file = file.ok_or_else(|| Reason("git made no bundle".to_owned()))?;
+        let mut file = HashingReader::new(file);
+        content::store_content(worker, &RelPath::constant(COMMITS), &mut file)?;
+        let (_, sha256) = file.into_hash();
+        let base = started.head.clone();
+        Ok(Some(KeptCommits { sha256, base, head, count, commits, branches: names }))
+    }
+}
+
+fn to_commit(line: &str) -> Commit {
+    let (id, subject) = line.split_once(' ').unwrap_or((line, ""));
+    Commit { id: id.to_owned(), subject: subject.to_owned() }
+}
+
+/// Opens the folder `path`, which may be the root.
+fn enter(root: &Path, path: &RelPath) -> Option<OpenFolder> {
+    let mut folder = OpenFolder::open(root).ok()?;
+    for name in path.names() {
+        folder = folder.enter(&name).ok()?;
+    }
+    Some(folder)
+}
+
+/// Copies files of a worker. Links, devices and all else are left out.
+struct Copying {
+    files: usize,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Copying {
+    /// Copies the files of `from` that `outside` does not have: a file of objects has the name of
+    /// its content.
+    fn folder(
+        &mut self,
+        from: &OpenFolder,
+        outside: Option<&OpenFolder>,
+        to: &Dir,
+        depth: usize,
+    ) -> Result<()> {
+        for name in from.list()? {
+            // It may name folders of objects anywhere on the machine.
+            if depth == 0 && outside.is_some() && name.as_bytes() == b"info" {
+                continue;
+            }
+            match from.stat(&name)?.map(|stat| stat.kind) {
+                Some(Kind::Folder) if depth < DEPTH_MAX => {
+                    let inner = from.enter(&name)?;
+                    let outside = outside.and_then(|outside| outside.enter(&name).ok());
+                    self.folder(&inner, outside.as_ref(), &to.enter_or_create(&name)?, depth + 1)?;
+                }
+                Some(Kind::File) => {
+                    let is_outside = outside.map(|outside| outside.stat(&name)).transpose()?;
+                    if is_outside.flatten().is_none() {
+                        self.file(from, &name, to)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a file. Returns false if there is none.
+    fn file(&mut self, from: &OpenFolder, name: &Name, to: &Dir) -> Result<bool> {
+        if from.stat(name)?.is_none_or(|stat| stat.kind != Kind::File) {
+            return Ok(false);
+        }
+        let (file, stat) = from.open_file(name)?;
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(stat.size);
+        if self.files > FILES_MAX || self.bytes > self.bytes_max {
+            let reason =
+                format!("they are more than {FILES_MAX} files or {} bytes", self.bytes_max);
+            return Err(Reason(reason));
+        }
+        let mut content = file.take(stat.size);
+        to.without_sync()?.write_temporary(&mut content)?.replace(to, name)?;
+        Ok(true)
+    }
+}
