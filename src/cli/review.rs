@@ -19,10 +19,10 @@ use super::write_args::{WriteArgs, into_cli_error};
 use super::{exit, pager};
 use crate::analysis::attention::ReasonKind;
 use crate::analysis::worker_digest::WorkerDigest;
-use crate::approval::{ApplyOptions, Approval, PathRules, ReviewState};
+use crate::approval::{ApplyOptions, Approval, PathRules};
 use crate::catalog::Freshness;
 use crate::draft::Draft;
-use crate::model::WorkspaceChanges;
+use crate::model::{ReviewState, WorkspaceChanges};
 use crate::name::{Name, RelPath};
 use crate::store::Time;
 use crate::text::clean::one_line;
@@ -180,7 +180,7 @@ impl DraftRow {
             Err(write::Error::NoWorker { .. } | write::Error::Gone { .. }) => return Ok(None),
             approval => approval?,
         };
-        let state = approval.review_state()?;
+        let state = approval.keep_review_state()?;
         let changes = approval.changes().ok();
         let ended = changes.as_ref().filter(|changes| changes.is_final);
         let ended = ended.map(|changes| changes.scanned_at);

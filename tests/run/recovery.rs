@@ -47,6 +47,7 @@ fn worker_is_recovered_after_its_runner_was_killed() {
         assert_eq!(place.changes("w"), ["added new"]);
         assert_eq!(place.read("store/workers/w/changes/new"), "new\n");
         assert_eq!(place.json("store/drafts/w/draft.json")["state"], "ended");
+        assert_eq!(place.json("store/registry/w.json")["draft"], "waiting");
 
         let again = place.run(&["--recover", "w"], &[]);
         again.assert_failure(1, &["cannot recover worker w: it has ended"]);
@@ -255,6 +256,8 @@ fn worker_is_ended_although_its_changes_are_unknown() {
         let metadata = place.metadata("w");
         assert_eq!((&metadata["status"], &metadata["error"]), (&"failed".into(), &error.into()));
         assert_eq!(place.json("store/drafts/w/draft.json")["state"], state);
+        let kept = if state == "ended" { "unknown" } else { state };
+        assert_eq!(place.json("store/registry/w.json")["draft"], kept);
         assert!(!place.at("store/workers/w/changes.json").exists(), "{reason}");
         let mut doctor = swarmletfs(["doctor", "--json"]);
         doctor.arg(place.at("store"));

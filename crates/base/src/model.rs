@@ -19,7 +19,7 @@ pub use work::{CallKind, TestScope, WorkStep, add_programs};
 pub use workspace_changes::{
     Base, CHANGES_FILES_MAX, CHANGES_VERSION, CONTENT_MAX, ChangeKind, ChangedFile, ChangedPath,
     CommandExit, Commit, EntryKind, EntryState, FileEdit, KeptCommits, RecordedChanges,
-    RecordedEdits, RecordedHunk, TextReplacement, WorkspaceChanges, decode, encode,
+    RecordedEdits, RecordedHunk, ReviewState, TextReplacement, WorkspaceChanges, decode, encode,
 };
 
 use std::collections::{BTreeMap, HashSet};
@@ -238,6 +238,8 @@ pub struct Worker {
     /// A summary of the worker, from its metadata, its transcript or the store's index.
     pub summary: Option<String>,
     pub supervisor_notes: Option<String>,
+    /// The decision about its draft, from the registry of the store.
+    pub draft: Option<ReviewState>,
     /// The request that it waits for. Only with [`Status::Waiting`], if its record states it.
     pub waiting: Option<WaitReason>,
     pub flaws: Vec<Flaw>,
@@ -281,6 +283,7 @@ impl Worker {
             error: None,
             summary: None,
             supervisor_notes: None,
+            draft: None,
             waiting: None,
             flaws: Vec::new(),
             is_complete: true,

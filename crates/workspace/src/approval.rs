@@ -28,10 +28,7 @@ mod unasked;
 
 pub use commits::{BranchMove, CommitTarget, describe_move};
 pub use continuation::Continuation;
-pub use moves::recover_workspace;
-pub use review::{
-    ReviewState, describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes,
-};
+pub use review::{describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes};
 pub use selection::{ChangeSelection, UnappliedChange};
-pub use session::{ApplyOptions, Approval, Checked, Merging};
+pub use session::{ApplyOptions, Approval, Checked, Merging, keep_review_state, recover_workspace};
 pub use unasked::PathRules;

@@ -8,6 +8,7 @@ use anyhow::bail;
 
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::session::{Conclusion, conclude};
+use crate::approval::keep_review_state;
 use crate::cli::write_args::{WriteArgs, into_cli_error};
 use crate::draft::{ChangeSearch, Draft, DraftState, MissingPart};
 use crate::model::{Outcome, Status};
@@ -84,7 +85,7 @@ pub(super) fn recover(
         draft.remove_layers()?;
         end.error = ERROR_BEFORE.to_owned();
         end.changes = Some(ChangeCounts::default());
-        finish_without_changes(&worker, &mut draft, DraftState::Discarded, &mut end)?;
+        finish_without_changes(store, &worker, &mut draft, DraftState::Discarded, &mut end)?;
         return Ok(RecoveredRun { end, is_ended: true });
     }
     let unknown = match (state, missing) {
@@ -99,13 +100,13 @@ pub(super) fn recover(
     };
     if let Some((reason, state)) = unknown {
         end.error = format!("{ERROR}; its changes are unknown, because {reason}");
-        finish_without_changes(&worker, &mut draft, state, &mut end)?;
+        finish_without_changes(store, &worker, &mut draft, state, &mut end)?;
         return Ok(RecoveredRun { end, is_ended: true });
     }
     let mut search = ChangeSearch::new(&draft, &worker);
     let cure = format!("try `swarmletfs discard {}`", end.worker);
     let conclusion = Conclusion { finish: Finish::failed(ERROR), cure: &cure, is_logged: false };
-    let problems = conclude(&worker, &mut draft, &mut search, conclusion, &mut end);
+    let problems = conclude(store, &worker, &mut draft, &mut search, conclusion, &mut end);
     problems.iter().for_each(|problem| reporter.failure(problem));
     let is_ended = problems.is_empty();
     if !is_ended {
@@ -151,6 +152,7 @@ fn recover_killed(store: &Store, quiet: bool) {
 
 /// Records the end of a worker whose changes nobody can know, and the state of its draft.
 fn finish_without_changes(
+    store: &Store,
     worker: &Worker,
     draft: &mut Draft,
     state: DraftState,
@@ -167,5 +169,6 @@ fn finish_without_changes(
     } else {
         draft.update(|record| record.state = state)?;
     }
+    keep_review_state(store, worker.id());
     Ok(())
 }

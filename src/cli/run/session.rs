@@ -24,7 +24,7 @@ use super::continued::Previous;
 use super::isolation::{self, Isolation};
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::{RunArgs, StartPlace};
-use crate::approval::recover_workspace;
+use crate::approval::{keep_review_state, recover_workspace};
 use crate::cli::exit;
 use crate::cli::record::command_line;
 use crate::cli::run_command::{self, CommandSpec, Ended, Sink, StreamMode};
@@ -266,7 +266,7 @@ fn run_worker(
     let cure = format!("try `swarmletfs run --recover {}`", end.worker);
     // Without isolation, the command writes the log of changes itself.
     let conclusion = Conclusion { finish, cure: &cure, is_logged: arguments.access.no_sandbox };
-    problems.extend(conclude(worker, &mut draft, &mut search, conclusion, &mut end));
+    problems.extend(conclude(store, worker, &mut draft, &mut search, conclusion, &mut end));
     drop(closed);
     end.read_outcome(store, worker);
     problems.iter().for_each(|problem| reporter.failure(problem));
@@ -337,6 +337,7 @@ pub(super) struct Conclusion<'a> {
 /// Records the changes of a worker that runs no more, and its end, unless it finished itself.
 /// Returns the errors of recording.
 pub(super) fn conclude(
+    store: &Store,
     worker: &Worker,
     draft: &mut Draft,
     search: &mut ChangeSearch,
@@ -374,6 +375,7 @@ pub(super) fn conclude(
             concluded.and_then(|()| if needs_layers { Ok(()) } else { draft.remove_layers() });
         problems.extend(concluded.err().map(anyhow::Error::from));
     }
+    keep_review_state(store, worker.id());
     problems
 }
 

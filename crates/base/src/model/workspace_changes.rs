@@ -75,6 +75,49 @@ pub struct Commit {
     pub subject: String,
 }
 
+/// The decision about the changes in a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewState {
+    /// Nobody applied or discarded them.
+    Waiting,
+    /// Some were applied, and the others wait.
+    PartlyApplied,
+    Running,
+    Applied,
+    /// Another worker goes on with them.
+    Continued,
+    /// All that were applied were taken back, so they wait again.
+    TakenBack,
+    Discarded,
+    /// There are none that could be applied.
+    Empty,
+    /// They were not found: its workspace was gone when it ended.
+    Unknown,
+}
+
+impl ReviewState {
+    /// Returns true if changes wait for a decision.
+    pub fn is_open(self) -> bool {
+        use ReviewState::{PartlyApplied, TakenBack, Unknown, Waiting};
+        matches!(self, Waiting | PartlyApplied | TakenBack | Unknown)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReviewState::Waiting => "waiting",
+            ReviewState::PartlyApplied => "partly applied",
+            ReviewState::Running => "running",
+            ReviewState::Applied => "applied",
+            ReviewState::Continued => "continued",
+            ReviewState::TakenBack => "taken back",
+            ReviewState::Discarded => "discarded",
+            ReviewState::Empty => "no changes",
+            ReviewState::Unknown => "unknown",
+        }
+    }
+}
+
 /// The end of a command, recorded by the program that ran it. The command cannot write it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CommandExit {

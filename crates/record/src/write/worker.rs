@@ -15,7 +15,7 @@ use super::lines::{self, HashingReader, MetadataMap, TEXT_MAX, entry_of};
 use super::{names, registry};
 use crate::audit::AuditPath;
 use swarmletfs_base::error::Error as PathError;
-use swarmletfs_base::model::Status;
+use swarmletfs_base::model::{ReviewState, Status};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_trace::swarmlet::{
     CALLS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
@@ -199,6 +199,34 @@ impl Worker {
     /// The registry cannot be read.
     pub fn vouches_for(&self, changes: &[u8]) -> Result<bool> {
         Ok(self.registry_record()?.is_none_or(|record| record.vouches_for(changes)))
+    }
+
+    /// Returns the decision about the worker's draft, which `find` finds, and keeps it in the
+    /// record of the worker, if it has one. That it cannot be kept is only logged.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `find`.
+    pub fn keep_review_state(&self, find: impl Fn() -> Result<ReviewState>) -> Result<ReviewState> {
+        let state = find()?;
+        let kept = self.registry_record().and_then(|record| {
+            if record.is_none_or(|record| record.draft == Some(state)) {
+                return Ok(());
+            }
+            let folder = self.folder();
+            registry::update(&self.0.store().root, self.id(), folder, |record| {
+                // Found again under the lock: the last of several commands knows all decisions.
+                record.draft = find().ok().or(record.draft);
+            })?;
+            // Readers watch the directory of the worker, and not the registry.
+            let touched = folder.own_mode().and_then(|mode| folder.set_own_mode(mode));
+            touched.during("change", folder.path(), b"")
+        });
+        if let Err(error) = kept {
+            let worker = self.id().display();
+            tracing::debug!("cannot keep the state of the draft of {worker}: {error}");
+        }
+        Ok(state)
     }
 
     /// Returns the fields of metadata.json.

@@ -125,6 +125,7 @@ pub(super) fn read_worker(
             .text(SUPERVISOR_NOTES)
             .filter(|text| !text.trim().is_empty())
             .map(|text| truncate(text, TASK_MAX)),
+        draft: registration.draft(),
         flaws,
         is_complete,
     };

@@ -17,7 +17,7 @@ use super::super::meta::if_exists;
 use super::super::value::{scalar_text, shorten_word};
 use super::layout::{REGISTRY, path};
 use swarmletfs_base::error::{Error, Result};
-use swarmletfs_base::model::Flaw;
+use swarmletfs_base::model::{Flaw, ReviewState};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, File, Identity, Meta, Store, read_whole};
 
@@ -69,6 +69,9 @@ pub struct RegistryRecord {
     /// BLAKE3 hashes of the last versions of changes.json that the runner wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     changes: Vec<String>,
+    /// The decision about its draft; `None` in a record of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<ReviewState>,
 }
 
 /// Tells a directory from others that have had its name. The device is left out: its number may
@@ -94,8 +97,8 @@ pub struct Claim {
 }
 
 impl RegistryRecord {
-    /// Returns the record of a worker whose metadata.json has the fields `metadata`, which a
-    /// supervisor wrote. `task` is its task if the metadata has none.
+    /// Returns the record of a worker that begins to run, whose metadata.json has the fields
+    /// `metadata`, which a supervisor wrote. `task` is its task if the metadata has none.
     pub fn new(
         registry: FolderId,
         folder: FolderId,
@@ -121,6 +124,7 @@ impl RegistryRecord {
             metadata: kept,
             end: None,
             changes: Vec::new(),
+            draft: Some(ReviewState::Running),
         }
     }
 
@@ -152,7 +156,9 @@ impl RegistryRecord {
     }
 
     pub fn for_copy(self, registry: FolderId, folder: FolderId) -> RegistryRecord {
-        RegistryRecord { registry, folder, ..self }
+        // The copy has no draft on which a person could still decide.
+        let draft = self.draft.filter(|state| !state.is_open());
+        RegistryRecord { registry, folder, draft, ..self }
     }
 
     pub fn metadata(&self) -> &Map<String, Value> {
@@ -270,6 +276,14 @@ impl Registration {
         match self {
             Registration::Known(record) => record.vouches_for(changes),
             registration => !registration.is_binding(),
+        }
+    }
+
+    /// Returns the decision about the draft of the worker, if a record that counts has it.
+    pub(super) fn draft(&self) -> Option<ReviewState> {
+        match self {
+            Registration::Known(record) => record.draft,
+            _ => None,
         }
     }
 

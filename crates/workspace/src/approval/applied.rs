@@ -40,7 +40,10 @@ pub(super) struct AppliedFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     old: Option<EntryState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    new: Option<EntryState>,
+    pub(super) new: Option<EntryState>,
+    /// True if only a part of the worker's change of the file was applied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_part: bool,
 }
 
 impl AppliedRecord {
@@ -53,6 +56,7 @@ impl AppliedRecord {
             path: ChangedPath::new(&step.path),
             old: step.before.as_ref().map(WorkspaceEntry::state),
             new: step.after.clone(),
+            is_part: step.merged.as_ref().is_some_and(|merged| merged.is_part),
         };
         AppliedRecord {
             version: VERSION,

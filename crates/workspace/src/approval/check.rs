@@ -34,6 +34,8 @@ pub(super) struct MergedContent {
     pub(super) bytes: Arc<[u8]>,
     /// Number of places in which both sides are shown, between markers.
     pub(super) conflicts: u64,
+    /// True if it has only a part of the worker's change.
+    pub(super) is_part: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,7 +222,8 @@ fn compare_removal(change: &Change, current: Option<WorkspaceEntry>) -> ChangeVe
 
 fn step(change: &Change, before: Option<WorkspaceEntry>, mode: u32) -> ChangeVerdict {
     let after = change.to.clone().map(|to| EntryState { mode, ..to });
-    let merged = change.part.clone().map(|bytes| MergedContent { bytes, conflicts: 0 });
+    let part = |bytes| MergedContent { bytes, conflicts: 0, is_part: true };
+    let merged = change.part.clone().map(part);
     ChangeVerdict::Step(Box::new(ChangeStep { path: change.path.clone(), before, after, merged }))
 }
 
@@ -270,6 +273,7 @@ fn try_merge(
     let merged = merge([&base, &now, &new], source.action)?;
     let is_clean = |merged: &MergedContent| merged.conflicts == 0 || source.marks_conflicts;
     let Some(merged) = merged.filter(is_clean) else { return Ok(None) };
+    let merged = MergedContent { is_part: change.part.is_some(), ..merged };
     let before = current.with_hash(hash_bytes(&now));
     // A write between the two reads is found before the file is replaced.
     let mode = if changes_mode { permissions(to) } else { before.meta.mode };
@@ -350,7 +354,7 @@ fn merge([base, current, new]: [&[u8]; 3], action: &str) -> Result<Option<Merged
             // The code is the number of conflicts, at most 127.
             Some(code @ 0..=127) => {
                 let conflicts = u64::try_from(code).unwrap_or_default();
-                Some(MergedContent { bytes: output.stdout.into(), conflicts })
+                Some(MergedContent { bytes: output.stdout.into(), conflicts, is_part: false })
             }
             // Git refuses a binary file.
             _ => None,
@@ -385,6 +389,11 @@ pub(super) struct StoredContents<'a> {
 impl<'a> StoredContents<'a> {
     pub(super) fn new(parent: &'a Dir, name: &str) -> StoredContents<'a> {
         StoredContents { parent, folder: RelPath::constant(name) }
+    }
+
+    /// Returns the files of `parent` itself.
+    pub(super) fn root(parent: &'a Dir) -> StoredContents<'a> {
+        StoredContents { parent, folder: RelPath::root() }
     }
 
     /// Opens the content of `path`.

@@ -11,7 +11,6 @@ use rustix::fs::{Gid, Uid};
 
 use super::check::{ApplyPlan, ChangeStep, StoredContents};
 use super::commits::{BranchMove, CommitTarget};
-use super::selection::ChangeSelection;
 use super::session::{ApplyOptions, Approval, Locked, Merging};
 use super::unasked::PathRules;
 use crate::draft::{Draft, Engine, view_of_git};
@@ -49,9 +48,7 @@ impl Approval<'_> {
         let locked = self.lock(ACTION, false)?;
         let changes = self.changes()?;
         let rules = PathRules { allows_git: true, allows_programs: true };
-        let store = self.store_path();
-        let selection =
-            ChangeSelection::new(changes.clone(), &[], rules, Some(&locked.workspace), store)?;
+        let selection = self.select(changes.clone(), &[], rules)?;
         let left_out = selection.left_out().iter();
         let left_out =
             left_out.map(|left| format!("left out: {}: {}", left.path.display(), left.reason));
@@ -105,7 +102,9 @@ impl Approval<'_> {
                 .map_err(|error| self.error(ACTION, &error.to_string(), "try again"))?;
         }
         let id = draft.worker().display();
-        locked.draft.update(|record| record.continued_by = Some(id))
+        locked.draft.update(|record| record.continued_by = Some(id))?;
+        let _ = self.keep_review_state();
+        Ok(())
     }
 }
 

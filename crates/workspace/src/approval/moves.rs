@@ -278,7 +278,7 @@ fn remove_temporaries(workspace: &Dir, journal: &Journal) -> Result<()> {
 
 #[derive(Debug)]
 pub struct RecoveredCommand {
-    worker: Name,
+    pub(super) worker: Name,
     command: ApprovalCommand,
     end: Recovered,
 }
@@ -300,7 +300,7 @@ impl fmt::Display for RecoveredCommand {
 
 /// Finishes or takes back interrupted commands in the workspace `path`, in the workspaces that
 /// contain it, and in the workspaces inside it. Waits for commands that still run.
-pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredCommand>> {
+pub(super) fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredCommand>> {
     let mut recovered = Vec::new();
     for draft in overlapping_drafts(store, path)? {
         if Journal::read(draft.folder())?.is_none() {

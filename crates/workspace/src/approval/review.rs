@@ -4,14 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
-use serde::Serialize;
-
-use super::applied::{self, Application};
 use super::check::{Action, StoredContents};
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::session::{Approval, Checked, CheckedFile};
 use super::unasked::PathRules;
-use crate::draft::DraftState;
 use swarmletfs_base::model::{ChangedFile, EntryKind, WorkspaceChanges};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::text::count;
@@ -19,92 +15,7 @@ use swarmletfs_base::text::unified::{self, Section};
 use swarmletfs_record::write::{Dir, Durability, Error, Result};
 use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 
-/// The decision about the changes in a draft.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReviewState {
-    /// Nobody applied or discarded them.
-    Waiting,
-    /// Some were applied, and the others wait.
-    PartlyApplied,
-    Running,
-    Applied,
-    /// Another worker goes on with them.
-    Continued,
-    /// All that were applied were taken back, so they wait again.
-    TakenBack,
-    Discarded,
-    /// There are none that could be applied.
-    Empty,
-    /// They were not found: its workspace was gone when it ended.
-    Unknown,
-}
-
-impl ReviewState {
-    /// Returns true if changes wait for a decision.
-    pub fn is_open(self) -> bool {
-        use ReviewState::{PartlyApplied, TakenBack, Unknown, Waiting};
-        matches!(self, Waiting | PartlyApplied | TakenBack | Unknown)
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ReviewState::Waiting => "waiting",
-            ReviewState::PartlyApplied => "partly applied",
-            ReviewState::Running => "running",
-            ReviewState::Continued => "continued",
-            ReviewState::Applied => "applied",
-            ReviewState::TakenBack => "taken back",
-            ReviewState::Discarded => "discarded",
-            ReviewState::Empty => "no changes",
-            ReviewState::Unknown => "unknown",
-        }
-    }
-}
-
 impl Approval<'_> {
-    /// Returns the decision about the changes of the worker.
-    ///
-    /// # Errors
-    ///
-    /// The worker has no draft, or its record cannot be read.
-    pub fn review_state(&self) -> Result<ReviewState> {
-        let state = self.draft("review the changes of")?.record().state;
-        if state == DraftState::Running {
-            return Ok(ReviewState::Running);
-        }
-        if self.continued_in()?.is_some() {
-            return Ok(ReviewState::Continued);
-        }
-        let (mut is_taken_back, mut applied) = (false, BTreeSet::new());
-        for number in applied::numbers(self.worker().folder())? {
-            match Application::open(self.worker().folder(), number)?.read()? {
-                Some(record) if record.undone_at.is_some() => is_taken_back = true,
-                Some(record) => {
-                    applied.extend(record.files.into_iter().map(|file| file.path));
-                    applied.extend(record.commits.into_iter().flat_map(|made| made.paths));
-                }
-                None => {}
-            }
-        }
-        let changes = match self.changes() {
-            Ok(changes) => changes.files,
-            Err(_) if state == DraftState::Discarded => Vec::new(),
-            Err(_) => return Ok(ReviewState::Unknown),
-        };
-        let left = changes.iter().any(|file| {
-            file.refused.is_none() && !file.is_folder() && !applied.contains(&file.path)
-        });
-        Ok(match (state, applied.is_empty(), left) {
-            (DraftState::Discarded, true, _) => ReviewState::Discarded,
-            (_, true, false) => ReviewState::Empty,
-            (_, true, true) if is_taken_back => ReviewState::TakenBack,
-            (_, true, true) => ReviewState::Waiting,
-            (DraftState::Discarded, false, _) | (_, false, false) => ReviewState::Applied,
-            (_, false, true) => ReviewState::PartlyApplied,
-        })
-    }
-
     /// Parses a path of the workspace: relative to it, or an absolute one within it.
     ///
     /// # Errors
@@ -142,7 +53,13 @@ impl Approval<'_> {
         // Changes are shown without a workspace, too. Before any is applied, it is opened again.
         let workspace = self.workspace().ok();
         let workspace = workspace.and_then(|path| Dir::open(&path, Durability::None).ok());
-        ChangeSelection::new(changes, paths, rules, workspace.as_ref(), self.store_path())
+        let workspace = workspace.as_ref();
+        let selection = ChangeSelection::new(changes, paths, rules, workspace, self.store_path());
+        let mut selection = selection?;
+        for (path, state) in self.applied_parts()? {
+            selection.expect(&path, state);
+        }
+        Ok(selection)
     }
 
     /// Returns the text of the file `path` before and after, if the worker changed the content of a
@@ -151,11 +68,21 @@ impl Approval<'_> {
         let file = changes.files.iter().find(|file| file.path.parse().as_ref() == Ok(path))?;
         let (old, new) = (file.old.as_ref()?, file.new.as_ref()?);
         let is_text = file.base.is_stored() && !file.is_binary && old.mode == new.mode;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
         let read = |folder, state| {
             let stored = StoredContents::new(self.worker().folder(), folder);
-            String::from_utf8(stored.read(path, state).ok()??).ok()
+            text(stored.read(path, state).ok()??)
         };
-        is_text.then(|| read(BASE, old).zip(read(CHANGES, new)))?
+        // The part that was applied is not shown again.
+        let before = match self.applied_parts().ok()?.get(path) {
+            None => read(BASE, old),
+            Some(state) => {
+                let workspace = Dir::open(&self.workspace().ok()?, Durability::None).ok()?;
+                let now = StoredContents::root(&workspace).read(path, state);
+                text(now.ok()??)
+            }
+        };
+        is_text.then(|| before.zip(read(CHANGES, new)))?
     }
 
     /// Returns the first of `paths` that has no changes because it is ignored in the workspace.

@@ -120,6 +120,13 @@ impl ChangeSelection {
         }
     }
 
+    /// Expects that `path` is as `state` now, a part of the worker's change that was applied.
+    pub(super) fn expect(&mut self, path: &RelPath, state: EntryState) {
+        if let Some(change) = self.changes.get_mut(path) {
+            (change.from, change.is_from_known) = (Some(state), true);
+        }
+    }
+
     /// Returns the part of this selection that is in `accepted`, and the new folders that it needs.
     pub fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
         let mut changes = BTreeMap::new();

@@ -1,17 +1,16 @@
 //! One worker's changes, and the commands of a person on them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::applied::{self, Application, AppliedRecord};
 use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, StoredContents, check};
 use super::commits::{BranchMove, CommitTarget};
-use super::moves::{
-    self, Recovered, RecoveredCommand, must_be_own, recover_drafts, recover_workspace,
-};
+use super::moves::{self, Recovered, RecoveredCommand, must_be_own, recover_drafts};
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::stage::{self, ApprovalCommand, Journal, Phase};
 use crate::draft::{Draft, DraftRecord, DraftState};
-use swarmletfs_base::model::WorkspaceChanges;
+use swarmletfs_base::model::{EntryState, ReviewState, WorkspaceChanges};
 use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::text::count;
 use swarmletfs_record::audit::AuditPath;
@@ -142,6 +141,77 @@ impl<'a> Approval<'a> {
         })
     }
 
+    /// Returns the decision about the changes of the worker.
+    ///
+    /// # Errors
+    ///
+    /// The worker has no draft, or its record cannot be read.
+    pub fn review_state(&self) -> Result<ReviewState> {
+        let state = self.draft("review the changes of")?.record().state;
+        if state == DraftState::Running {
+            return Ok(ReviewState::Running);
+        }
+        if self.continued_in()?.is_some() {
+            return Ok(ReviewState::Continued);
+        }
+        let (mut is_taken_back, mut applied) = (false, BTreeSet::new());
+        for number in applied::numbers(self.worker.folder())? {
+            match Application::open(self.worker.folder(), number)?.read()? {
+                Some(record) if record.undone_at.is_some() => is_taken_back = true,
+                Some(record) => {
+                    let whole = record.files.into_iter().filter(|file| !file.is_part);
+                    applied.extend(whole.map(|file| file.path));
+                    applied.extend(record.commits.into_iter().flat_map(|made| made.paths));
+                }
+                None => {}
+            }
+        }
+        let has_parts = !self.applied_parts()?.is_empty();
+        let changes = match self.changes() {
+            Ok(changes) => changes.files,
+            Err(_) if state == DraftState::Discarded => Vec::new(),
+            Err(_) => return Ok(ReviewState::Unknown),
+        };
+        let left = changes.iter().any(|file| {
+            file.refused.is_none() && !file.is_folder() && !applied.contains(&file.path)
+        });
+        Ok(match (state, applied.is_empty(), left) {
+            (DraftState::Discarded, true, _) => ReviewState::Discarded,
+            (_, _, true) if has_parts => ReviewState::PartlyApplied,
+            (_, true, false) => ReviewState::Empty,
+            (_, true, true) if is_taken_back => ReviewState::TakenBack,
+            (_, true, true) => ReviewState::Waiting,
+            (DraftState::Discarded, false, _) | (_, false, false) => ReviewState::Applied,
+            (_, false, true) => ReviewState::PartlyApplied,
+        })
+    }
+
+    /// Returns the files of which only a part was applied, as they are then.
+    pub(super) fn applied_parts(&self) -> Result<BTreeMap<RelPath, EntryState>> {
+        let mut parts = BTreeMap::new();
+        for number in applied::numbers(self.worker.folder())? {
+            let record = Application::open(self.worker.folder(), number)?.read()?;
+            let record = record.filter(|record| record.undone_at.is_none());
+            for file in record.into_iter().flat_map(|record| record.files) {
+                let Ok(path) = file.path.parse() else { continue };
+                match file.new.filter(|_| file.is_part) {
+                    Some(new) => drop(parts.insert(path, new)),
+                    None => drop(parts.remove(&path)),
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns [`Approval::review_state`], and keeps it where readers of the store see it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Approval::review_state`]. That it cannot be kept is no error.
+    pub fn keep_review_state(&self) -> Result<ReviewState> {
+        self.worker.keep_review_state(|| self.review_state())
+    }
+
     /// Returns true if changes of `path` were not recorded because it is ignored in the workspace.
     pub fn is_ignored(&self, path: &RelPath) -> bool {
         let draft = self.draft("find the workspace of");
@@ -208,6 +278,7 @@ impl<'a> Approval<'a> {
         if let Some(planned) = &checked.commits {
             self.move_branch(&locked.workspace, planned)?;
         }
+        let _ = self.keep_review_state();
         Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
@@ -278,6 +349,7 @@ impl<'a> Approval<'a> {
             self.take_back_commits(&locked.workspace, made, false)?;
         }
         self.carry_out(&locked, &plan, (ApprovalCommand::Undo, number, None), &contents)?;
+        let _ = self.keep_review_state();
         Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
@@ -297,6 +369,12 @@ impl<'a> Approval<'a> {
         let (mut draft, _lock) = self.lock_to_discard()?;
         let was_kept = draft.record().state != DraftState::Discarded;
         draft.discard()?;
+        // The changes that this worker went on with wait again.
+        let previous = draft.record().continues.as_ref().map(Name::new);
+        if let Some(Ok(previous)) = previous {
+            keep_review_state(self.store, &previous);
+        }
+        let _ = self.keep_review_state();
         Ok(was_kept)
     }
 
@@ -481,7 +559,9 @@ impl<'a> Approval<'a> {
         // Read again: the command that held the lock may have changed it.
         let draft = self.draft(action)?;
         let drafts = moves::drafts_of_workspace(self.store, &draft.record().workspace())?;
-        recover_drafts(self.store, &workspace, &drafts)?;
+        for command in recover_drafts(self.store, &workspace, &drafts)? {
+            keep_review_state(self.store, &command.worker);
+        }
         let Some(draft_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
         if let Some(next) = self.continued_in()?.filter(|_| !discarded_too) {
             let next = next.display();
@@ -575,6 +655,24 @@ impl<'a> Approval<'a> {
             cure: cure.to_owned(),
         }
     }
+}
+
+/// Keeps the decision about the draft of the worker `id` where readers of the store see it. After
+/// an error, `swarmletfs review` does that.
+pub fn keep_review_state(store: &Store, id: &Name) {
+    let _ = Approval::open(store, id.as_bytes()).and_then(|approval| approval.keep_review_state());
+}
+
+/// Finishes or takes back interrupted commands as [`moves::recover_workspace`] does, and lets
+/// readers of the store see the decisions that were interrupted.
+///
+/// # Errors
+///
+/// A workspace or the store cannot be written.
+pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredCommand>> {
+    let recovered = moves::recover_workspace(store, path)?;
+    recovered.iter().for_each(|command| keep_review_state(store, &command.worker));
+    Ok(recovered)
 }
 
 /// Returns true if the step removes or replaces the content of a file.
