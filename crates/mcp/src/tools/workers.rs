@@ -11,7 +11,7 @@ use super::{
 };
 use crate::slice::{OpenFile, SliceRequest, echo};
 use crate::tools::files::byte_limit;
-use swarmletfs_base::model::SharedStr;
+use swarmletfs_base::model::{ReviewState, SharedStr};
 use swarmletfs_base::name::{Name, printable};
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::parse_time;
@@ -218,6 +218,9 @@ struct CompactWorker<'a> {
     calls: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     files_changed: Option<usize>,
+    /// The state of a draft that waits for a decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft: Option<ReviewState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_usd: Option<f64>,
 }
@@ -247,6 +250,7 @@ impl CompactWorker<'_> {
             parent_id: row.parent_id.as_deref(),
             calls: row.calls.as_ref().map(|calls| calls.total),
             files_changed: row.files_changed,
+            draft: row.draft.as_ref().map(|draft| draft.state).filter(|state| state.is_open()),
             cost_usd: row.cost.as_ref().map(|cost| cost.usd),
         }
     }

@@ -229,6 +229,13 @@ impl WorkerDigest {
         self.files.iter().filter(|file| file.edits > 0).count()
     }
 
+    /// Returns the number of changed files, and the numbers of added and removed lines.
+    pub fn changed_lines(&self) -> (usize, u64, u64) {
+        let sum =
+            |lines: fn(&FileUse) -> u64| self.files.iter().map(lines).fold(0, u64::saturating_add);
+        (self.files_changed(), sum(|file| file.added), sum(|file| file.removed))
+    }
+
     pub fn unreadable(error: &Error) -> WorkerDigest {
         WorkerDigest {
             worker: None,

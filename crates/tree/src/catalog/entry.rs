@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::fingerprint::{CachedFingerprint, Fingerprint};
 use swarmletfs_base::digest::Key;
 use swarmletfs_base::model::{
-    Flaw, Interner, Owner, SharedStr, Status, TraceTime, WaitReason, Worker, WorkerId, is_torn,
+    Flaw, Interner, Owner, ReviewState, SharedStr, Status, TraceTime, WaitReason, Worker, WorkerId,
+    is_torn,
 };
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Identity, Time};
@@ -228,6 +229,7 @@ struct Fields<'a> {
     duration_ms: Option<u64>,
     error: Option<&'a str>,
     summary: Option<&'a str>,
+    draft: Option<ReviewState>,
 }
 
 /// A time: nanoseconds since 1970, or the source text if it is not a valid time.
@@ -259,6 +261,7 @@ impl PackedFields {
             duration_ms: worker.duration_ms,
             error: worker.error.as_deref(),
             summary: worker.summary.as_deref(),
+            draft: worker.draft,
         };
         let packed = postcard::to_stdvec(&fields);
         debug_assert!(packed.is_ok(), "encoding strings and numbers cannot fail");
@@ -289,7 +292,7 @@ impl PackedFields {
         worker.tags = fields.tags.into_iter().map(SharedStr::from).collect();
         worker.last_message =
             fields.last_message.and_then(|nanos| Timestamp::from_nanosecond(nanos).ok());
-        worker.duration_ms = fields.duration_ms;
+        (worker.duration_ms, worker.draft) = (fields.duration_ms, fields.draft);
         worker.task = fields.task.to_owned();
         (worker.error, worker.summary) = (text(fields.error), text(fields.summary));
         Some(())
@@ -357,6 +360,7 @@ mod tests {
             duration_ms: Some(u64::MAX),
             error: Some("none".into()),
             summary: Some(String::new()),
+            draft: Some(ReviewState::TakenBack),
             ..bare()
         };
         for worker in [bare(), full] {

@@ -7,8 +7,9 @@ use rustix::io::Errno;
 
 use super::Body;
 use super::json::{
-    AttentionJson, CallCounts, CallRow, ChangedFile, ContextJson, FileRow, FileUses, IndexRow,
-    ReadFile, ReasonJson, SwarmHead, SwarmTail, TranscriptStats, WaitingJson, WorkerIndexJson,
+    AttentionJson, CallCounts, CallRow, ChangedFile, ContextJson, DraftJson, FileRow, FileUses,
+    IndexRow, ReadFile, ReasonJson, SwarmHead, SwarmTail, TranscriptStats, WaitingJson,
+    WorkerIndexJson,
 };
 use super::marker::Marker;
 use crate::analysis::attention::Attention;
@@ -305,6 +306,15 @@ fn row(
             bytes: digest.output_bytes,
         }),
         files_changed: digest.map(WorkerDigest::files_changed),
+        draft: worker.draft.map(|state| {
+            let lines = digest.map(WorkerDigest::changed_lines);
+            DraftJson {
+                state,
+                files: lines.map(|(files, ..)| files),
+                added: lines.map(|(_, added, _)| added),
+                removed: lines.map(|(.., removed)| removed),
+            }
+        }),
         doubts: digest
             .iter()
             .flat_map(|digest| &digest.checks)

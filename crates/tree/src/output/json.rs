@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::analysis::attention::{AttentionLevel, ReasonKind};
 use crate::analysis::checks::FailedCheck;
 use crate::analysis::spending::WorkerCost;
-use swarmletfs_base::model::{self, SharedStr, Skipped};
+use swarmletfs_base::model::{self, ReviewState, SharedStr, Skipped};
 
 #[derive(Serialize)]
 pub struct WorkerIndexJson<'a> {
@@ -118,6 +118,19 @@ pub struct WaitingJson {
     pub request: String,
 }
 
+/// The changes of a worker in its view of a workspace, and the decision about them. Without
+/// numbers, the worker was not read in time.
+#[derive(Debug, Serialize)]
+pub struct DraftJson {
+    pub state: ReviewState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub added: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u64>,
+}
+
 #[derive(Debug, Serialize)]
 pub struct IndexRow {
     /// Name of the worker's directory, with invalid UTF-8 replaced.
@@ -182,6 +195,8 @@ pub struct IndexRow {
     /// Number of files that the worker changed according to its record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_changed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft: Option<DraftJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// Names of the checks that contradict a claim of success, sorted.

@@ -17,7 +17,7 @@ use crate::catalog::Fingerprint;
 use crate::view::{Member, View};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{
-    Outcome, Prices, Record, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
+    Outcome, Prices, Record, ReviewState, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
 };
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
@@ -75,6 +75,7 @@ pub fn worker(
     );
     let notes = worker.supervisor_notes.as_deref().map(|notes| one_line(notes, TASK_MAX));
     line("notes", &notes.map(|notes| format!("by the supervisor: {notes}")).unwrap_or_default());
+    line("draft", worker.draft.map_or("", ReviewState::as_str));
     line("changes", &changes);
     line("largest", &largest_outputs(trace));
     line("calls", &calls_line(trace, worker.status, *unread));

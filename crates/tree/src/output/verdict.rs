@@ -4,7 +4,6 @@
 use super::marker::Marker;
 use super::summary;
 use crate::analysis::attention::{AttentionLevel, ReasonKind};
-use crate::analysis::file_uses::FileUse;
 use crate::analysis::root_cause;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::view::{View, WorkerFiles};
@@ -184,13 +183,10 @@ impl VerdictFacts<'_> {
 
     fn changes(&self) -> Option<String> {
         let changed = self.digest.files.iter().filter(|file| file.edits > 0);
-        let files: Vec<&str> = changed.clone().map(|file| file.path.as_str()).collect();
-        let sum = |lines: &dyn Fn(&FileUse) -> u64| {
-            changed.clone().map(lines).fold(0, u64::saturating_add)
-        };
+        let files: Vec<&str> = changed.map(|file| file.path.as_str()).collect();
         (!files.is_empty()).then(|| {
-            let (added, removed) = (sum(&|file| file.added), sum(&|file| file.removed));
-            let number = count(files.len() as u64, "file");
+            let (number, added, removed) = self.digest.changed_lines();
+            let number = count(number as u64, "file");
             format!("Changed {number} (+{added} -{removed}): {}", names(&files))
         })
     }
@@ -257,6 +253,7 @@ mod tests {
     use super::*;
     use crate::analysis::attention::{Attention, AttentionReason};
     use crate::analysis::checks::FailedCheck;
+    use crate::analysis::file_uses::FileUse;
     use swarmletfs_base::error::Error;
     use swarmletfs_base::model::TASK_MAX;
     use swarmletfs_base::name::{Name, RelPath, to_file_name};

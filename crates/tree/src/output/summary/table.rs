@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::analysis::attention::{Attention, ReasonKind};
-use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::WorkerRow;
 use crate::view::VisibleWorkers;
-use swarmletfs_base::model::{Outcome, Status, Worker};
+use swarmletfs_base::model::{Outcome, ReviewState, Status, Worker};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{clip_chars, minute, rounded};
 
@@ -128,18 +127,27 @@ fn columns(visible: &VisibleWorkers, newest: &[ListedWorker<'_>]) -> Vec<Column>
             of_worker(|worker| worker.branch.as_deref().map(str::to_owned)).into_iter(),
         ),
         Column::new("+/-", rows().map(changed_lines)),
+        Column::new("draft", workers.iter().map(|worker| waiting_draft(worker).to_owned())),
         Column::new("end", newest.iter().map(|(_, row, attention)| end(row, attention))),
     ]
 }
 
 /// Returns the numbers of lines that a worker added and removed; empty if it changed no file.
 fn changed_lines(row: &WorkerRow) -> String {
-    let Some(digest) = row.digest.as_ref().filter(|digest| digest.files_changed() > 0) else {
-        return String::new();
-    };
-    let sum =
-        |lines: fn(&FileUse) -> u64| digest.files.iter().map(lines).fold(0, u64::saturating_add);
-    format!("+{} -{}", rounded(sum(|file| file.added)), rounded(sum(|file| file.removed)))
+    match row.digest.as_ref().map(|digest| digest.changed_lines()) {
+        None | Some((0, ..)) => String::new(),
+        Some((_, added, removed)) => format!("+{} -{}", rounded(added), rounded(removed)),
+    }
+}
+
+/// Returns a word for a draft that waits for a decision; empty without one.
+fn waiting_draft(worker: &Worker) -> &'static str {
+    match worker.draft {
+        Some(ReviewState::Waiting | ReviewState::TakenBack) => "waiting",
+        Some(ReviewState::PartlyApplied) => "partly",
+        Some(ReviewState::Unknown) => "unknown",
+        _ => "",
+    }
 }
 
 /// Cuts the columns of text so that the table keeps to `width` if it can.
