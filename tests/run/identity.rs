@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -209,8 +210,13 @@ fn state_of_a_draft_is_shown_whatever_the_worker_claims() {
         for (command, state) in
             [("apply", "applied"), ("undo", "taken_back"), ("discard", "discarded")]
         {
+            let folder = || fs::metadata(place.at("store/workers/w")).unwrap();
+            let before = folder();
             decide(&place, &[command, "w", "--yes"]);
             becomes(state);
+            // A list of finished workers finds the change only by a watch on the directory.
+            let changed = |meta: fs::Metadata| (meta.ctime(), meta.ctime_nsec());
+            assert_ne!(changed(folder()), changed(before), "{command}");
             assert_eq!(index(&place)["draft"]["state"], state);
         }
         let listed = look(&place, &["list"]);
