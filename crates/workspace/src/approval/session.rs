@@ -663,8 +663,9 @@ pub fn keep_review_state(store: &Store, id: &Name) {
     let _ = Approval::open(store, id.as_bytes()).and_then(|approval| approval.keep_review_state());
 }
 
-/// Finishes or takes back interrupted commands as [`moves::recover_workspace`] does, and lets
-/// readers of the store see the decisions that were interrupted.
+/// Finishes or takes back interrupted commands in the workspace `path`, in the workspaces that
+/// contain it, and in the workspaces inside it. Waits for commands that still run. Readers of the
+/// store see the decisions that were interrupted.
 ///
 /// # Errors
 ///
