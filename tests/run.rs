@@ -4,6 +4,7 @@ mod access;
 mod as_user;
 mod changes;
 mod commits;
+mod continued;
 mod each;
 mod ends;
 mod git;

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
+use super::changes::{WHOLE, diff, parse_paths, refuse_ignored};
+use super::drafts::open;
 use super::exit;
 use super::pager::{self, DiffArgs};
 use super::run::with_drafts;
@@ -21,7 +22,7 @@ use crate::approval::{
     ApplyOptions, Approval, BranchMove, ChangeSelection, Checked, CommitTarget, PathRules,
     describe_change, describe_left_out, describe_move, relevant_diff, unseen_changes,
 };
-use crate::model::{Commit, KeptCommits};
+use crate::model::{CommitLine, KeptCommits};
 use crate::name::RelPath;
 use crate::text::unified::{self, Section};
 use crate::text::{count, left_out_as_ignored};
@@ -250,7 +251,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
 fn describe_commits(planned: Option<&BranchMove>, kept: Option<&KeptCommits>) -> Vec<String> {
     let Some(planned) = planned else { return Vec::new() };
     let listed = kept.map_or(&[][..], |kept| &kept.commits);
-    let commit = |commit: &Commit| {
+    let commit = |commit: &CommitLine| {
         let id = commit.id.get(..SHORT_ID).unwrap_or(&commit.id);
         escape_controls(&format!("  {id} {}", commit.subject))
     };
@@ -450,7 +451,7 @@ pub(super) fn run_undo(arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
 
 const UNDO_CURE: &str = "try to move the changed files away";
 
-/// Opens the worker `id`, or the last of the workers that went on for it whose changes were applied.
+/// Opens the worker `id`, or the last one that went on for it and whose changes were applied.
 fn open_to_undo<'a>(store: &'a Store, id: &OsString) -> anyhow::Result<Approval<'a>> {
     let mut found = Approval::open(store, id.as_bytes()).map_err(into_cli_error)?;
     let mut next = found.continued_in().map_err(into_cli_error)?;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
+use super::drafts::open;
 use super::exit::UsageError;
 use super::pager::{self, DiffArgs};
 use super::run::with_drafts;
@@ -182,22 +183,6 @@ pub(super) fn refuse_ignored(
         path.display()
     );
     Err(UsageError(message).into())
-}
-
-/// Opens the changes of a worker: those of the worker that goes on with them, if there is one,
-/// which is said.
-///
-/// # Errors
-///
-/// There is no such worker, or its draft cannot be read.
-pub(super) fn open<'a>(store: &'a Store, worker: &OsString) -> anyhow::Result<Approval<'a>> {
-    let mut approval = Approval::open(store, worker.as_bytes()).map_err(into_cli_error)?;
-    while let Some(next) = approval.continued_in().map_err(into_cli_error)? {
-        let (id, shown) = (approval.id().display(), next.display());
-        print_message(&format!("{shown} went on with the changes of {id}, and is taken"));
-        approval = Approval::open(store, next.as_bytes()).map_err(into_cli_error)?;
-    }
-    Ok(approval)
 }
 
 /// Parses paths of a workspace: relative to it, or absolute ones within it.

@@ -276,7 +276,7 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     size.filter(|size| *size > 0).ok_or_else(|| "expected bytes, optionally with k, M or G".into())
 }
 
-/// What is done with a file that both a worker and others changed.
+/// The way with a file that both a worker and others changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum MergeWay {
     /// Contradictions are conflicts, and nothing is changed

@@ -170,3 +170,58 @@ fn a_repository_that_is_made_during_the_question_is_a_conflict() {
         assert_eq!(shown.contains("conflict: docs/objects: git takes"), is_repository, "{shown}");
     }
 }
+
+/// Promise: `review WORKER` applies the hunks that are taken, all or nothing, and keeps the comments
+/// for the agent.
+#[test]
+fn hunks_are_taken_left_and_commented_on() {
+    let lines = |second: &str, last: &str| {
+        let middle: String = (3..20).map(|line| format!("{line}\n")).collect();
+        file(&format!("1\n{second}\n{middle}{last}\n"))
+    };
+    let tree = |second: &str, last: &str, other: &str| {
+        folder([("a", lines(second, last)), ("b", file(other))])
+    };
+    let bench = Workbench::with_worker((tree("2", "20", "b\n"), tree("two", "twenty", "b2\n")));
+    let comments = bench.worker_folder("w1").join("comments.txt");
+    let answers = ["c", "Why \u{202e}not 2?", "?", "n", "y", "n"];
+    let (code, shown) = answer(&bench, &["review", "w1"], &answers);
+    assert_eq!((code, bench.tree()), (Some(0), tree("2", "twenty", "b\n")), "{shown}");
+    assert!(shown.contains("take hunk 1 of 2 of a? [y,n,c,a,d,q,?] "), "{shown}");
+    assert!(
+        shown.contains("applied 1 of 2 changes") && shown.contains("1 comment kept"),
+        "{shown}"
+    );
+    let kept = std::fs::read_to_string(&comments).unwrap();
+    assert!(kept.starts_with("a\n> @@ -1,5 +1,5 @@\n>  1\n> -2\n> +two\n"), "{kept}");
+    assert!(kept.ends_with("Why \u{202e}not 2?\n"), "{kept}");
+    let state = |expected: &str| {
+        let listed = bench.run(&["review", "--json"]).assert_success().out.clone();
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(listed[0]["state"], expected, "{listed}");
+    };
+    state("partly_applied");
+    // What was taken is not asked again, and the rest needs no merge.
+    let (code, shown) = answer(&bench, &["review", "w1"], &["q"]);
+    assert_eq!((code, bench.tree()), (Some(0), tree("2", "twenty", "b\n")), "{shown}");
+    assert!(shown.contains("take hunk 1 of 1 of a? "), "{shown}");
+    let said = bench.run(&["review", "w1", "--comment", "Keep b"]);
+    assert!(said.assert_success().err.contains("1 comment kept"), "{said:#?}");
+    assert!(std::fs::read_to_string(&comments).unwrap().ends_with("\n\nKeep b\n"));
+    let (code, shown) = answer(&bench, &["review", "w1"], &["a", "y"]);
+    assert_eq!((code, bench.tree()), (Some(0), tree("two", "twenty", "b2\n")), "{shown}");
+    state("applied");
+    for expected in [tree("2", "twenty", "b\n"), tree("2", "20", "b\n")] {
+        bench.run(&["undo", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), expected);
+    }
+    state("taken_back");
+    // A file that changed after the look is not overwritten.
+    let changed = || std::fs::write(bench.at("a"), "other\n").unwrap();
+    let (code, shown) = answer_after(&bench, &["review", "w1"], &["d", "y"], changed);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(std::fs::read_to_string(bench.at("a")).unwrap(), "other\n");
+    let (code, shown) = answer(&bench, &["review", "w1"], &[]);
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("conflict: a: ") && shown.contains("nothing to review"), "{shown}");
+}

@@ -10,7 +10,7 @@ use crate::support::mount::PROGRAM;
 use crate::support::scale;
 
 /// Runs `swarmletfs` with these words on the store.
-fn swarmletfs(place: &Workspace, words: &[&str]) -> CommandOutput {
+pub fn swarmletfs(place: &Workspace, words: &[&str]) -> CommandOutput {
     let store = place.at("store");
     let words = [&[PROGRAM], words].concat();
     let words = words.into_iter().map(OsStr::new);

@@ -18,7 +18,7 @@ pub use remark::{
 pub use work::{CallKind, TestScope, WorkStep, add_programs};
 pub use workspace_changes::{
     Base, CHANGES_FILES_MAX, CHANGES_VERSION, CONTENT_MAX, ChangeKind, ChangedFile, ChangedPath,
-    CommandExit, Commit, EntryKind, EntryState, FileEdit, KeptCommits, RecordedChanges,
+    CommandExit, CommitLine, EntryKind, EntryState, FileEdit, KeptCommits, RecordedChanges,
     RecordedEdits, RecordedHunk, ReviewState, TextReplacement, WorkspaceChanges, decode, encode,
 };
 

@@ -39,7 +39,7 @@ const SETTINGS: [&str; 9] = [
 
 /// A repository that git is run on.
 #[derive(Debug, Clone)]
-pub(crate) struct Git {
+pub(crate) struct GitRepository {
     git_dir: PathBuf,
     work_tree: Option<PathBuf>,
     /// Another file than the index of the repository.
@@ -62,21 +62,21 @@ impl GitOutput {
     }
 }
 
-impl Git {
+impl GitRepository {
     /// Returns the repository with the folder or the file `git_dir`.
-    pub(crate) fn new(git_dir: impl Into<PathBuf>) -> Git {
-        Git { git_dir: git_dir.into(), work_tree: None, index: None }
+    pub(crate) fn new(git_dir: impl Into<PathBuf>) -> GitRepository {
+        GitRepository { git_dir: git_dir.into(), work_tree: None, index: None }
     }
 
     /// Returns the repository of the workspace `folder`, if that is the top of one.
-    pub(crate) fn of_workspace(folder: &Path) -> Option<Git> {
+    pub(crate) fn of_workspace(folder: &Path) -> Option<GitRepository> {
         let git_dir = folder.join(".git");
         git_dir.symlink_metadata().ok()?;
-        Some(Git { git_dir, work_tree: Some(folder.to_owned()), index: None })
+        Some(GitRepository { git_dir, work_tree: Some(folder.to_owned()), index: None })
     }
 
-    pub(crate) fn with_index(&self, index: &Path) -> Git {
-        Git { index: Some(index.to_owned()), ..self.clone() }
+    pub(crate) fn with_index(&self, index: &Path) -> GitRepository {
+        GitRepository { index: Some(index.to_owned()), ..self.clone() }
     }
 
     /// Runs git, and returns its result, whatever its exit code is.

@@ -8,10 +8,11 @@ use super::ReviewArgs;
 use crate::approval::{
     ApplyOptions, Approval, ChangeSelection, PathRules, describe_change, describe_left_out,
 };
-use crate::cli::changes::{WHOLE, diff, open};
+use crate::cli::changes::{WHOLE, diff};
+use crate::cli::drafts::{self, open};
+use crate::cli::exit;
 use crate::cli::terminal::{Prompt, print_message, shell_quote};
 use crate::cli::write_args::into_cli_error;
-use crate::cli::{comments, exit};
 use crate::name::RelPath;
 use crate::text::count;
 use crate::text::unified::{self, split_diff};
@@ -21,7 +22,7 @@ const CHOICES: &str = "y: take it; n: leave it; c: comment on it; a: take it and
                        file; d: leave it and the rest of the file; q: leave it and all others";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum HunkAnswer {
     Take,
     Leave,
     TakeFile,
@@ -73,8 +74,7 @@ pub(super) fn review(store: &Store, arguments: &ReviewArgs) -> anyhow::Result<Ex
             if taken.iter().all(|is_taken| *is_taken) {
                 accepted.insert(path.clone());
             } else if taken.contains(&true) {
-                let is_taken = |number| taken.get(number) == Some(&true);
-                let part = unified::take_hunks(&old, &new, is_taken);
+                let part = unified::take_hunks(&old, &new, |at| taken.get(at) == Some(&true));
                 selection.take_part(path, part.as_bytes());
                 accepted.insert(path.clone());
             }
@@ -82,7 +82,7 @@ pub(super) fn review(store: &Store, arguments: &ReviewArgs) -> anyhow::Result<Ex
             let mine = sections.iter().filter(|section| section.path.as_ref() == Some(path));
             let text: Vec<u8> = mine.flat_map(|section| section.text).copied().collect();
             let is_taken = questions.ask(&describe_change(file), path, &text)?;
-            if matches!(is_taken, Answer::Take | Answer::TakeFile) {
+            if matches!(is_taken, HunkAnswer::Take | HunkAnswer::TakeFile) {
                 accepted.insert(path.clone());
             }
         }
@@ -126,7 +126,7 @@ fn apply(
 
 fn add_comments(store: &Store, approval: &Approval<'_>, new: &[String]) -> anyhow::Result<()> {
     let worker = store.worker(approval.id().as_bytes()).map_err(into_cli_error)?;
-    comments::add(worker.folder(), new)
+    drafts::add_comments(worker.folder(), new)
 }
 
 fn commented(approval: &Approval<'_>, comments: usize) -> String {
@@ -140,7 +140,7 @@ struct Questions<'a> {
     arguments: &'a ReviewArgs,
     comments: Vec<String>,
     /// The answer for all that is left.
-    for_all: Option<Answer>,
+    for_all: Option<HunkAnswer>,
 }
 
 impl Questions<'_> {
@@ -159,32 +159,32 @@ impl Questions<'_> {
                     self.ask(&place, path, text.as_bytes())?
                 }
             };
-            if matches!(answer, Answer::TakeFile | Answer::LeaveFile) {
+            if matches!(answer, HunkAnswer::TakeFile | HunkAnswer::LeaveFile) {
                 for_file = Some(answer);
             }
-            taken.push(matches!(answer, Answer::Take | Answer::TakeFile));
+            taken.push(matches!(answer, HunkAnswer::Take | HunkAnswer::TakeFile));
         }
         Ok(taken)
     }
 
-    fn ask(&mut self, question: &str, path: &RelPath, text: &[u8]) -> anyhow::Result<Answer> {
+    fn ask(&mut self, question: &str, path: &RelPath, text: &[u8]) -> anyhow::Result<HunkAnswer> {
         if let Some(answer) = self.for_all {
             return Ok(answer);
         }
         self.arguments.diff.show_at_once(text)?;
         loop {
             match self.prompt.ask(&format!("{question}? [y,n,c,a,d,q,?] "))?.as_str() {
-                "y" => return Ok(Answer::Take),
-                "n" => return Ok(Answer::Leave),
-                "a" => return Ok(Answer::TakeFile),
-                "d" => return Ok(Answer::LeaveFile),
+                "y" => return Ok(HunkAnswer::Take),
+                "n" => return Ok(HunkAnswer::Leave),
+                "a" => return Ok(HunkAnswer::TakeFile),
+                "d" => return Ok(HunkAnswer::LeaveFile),
                 // At the end of the input, too, nobody answers any longer.
                 "q" | "" => {
-                    self.for_all = Some(Answer::LeaveAll);
-                    return Ok(Answer::LeaveAll);
+                    self.for_all = Some(HunkAnswer::LeaveAll);
+                    return Ok(HunkAnswer::LeaveAll);
                 }
                 "c" => {
-                    let comment = self.prompt.ask("comment: ")?;
+                    let comment = self.prompt.ask("Comment [empty: none] ")?;
                     if !comment.is_empty() {
                         let quoted = String::from_utf8_lossy(text);
                         self.comments.push(quote(path, &quoted, &comment));

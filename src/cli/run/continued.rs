@@ -15,8 +15,7 @@ use super::report::Reporter;
 use super::{PROGRAM, RunArgs, StartPlace, session, with_drafts};
 use crate::approval::{Approval, Merging};
 use crate::catalog::Freshness;
-use crate::cli::changes::open;
-use crate::cli::comments;
+use crate::cli::drafts::{self, open};
 use crate::cli::record::command_line;
 use crate::cli::store_selection::StoreSelection;
 use crate::cli::terminal::shell_quote;
@@ -59,19 +58,19 @@ pub(super) fn run(
     with_drafts(&write, |store| {
         let approval = open(store, &id.to_owned())?;
         let worker = store.worker(approval.id().as_bytes()).map_err(into_cli_error)?;
-        let comments = comments::read(worker.folder())?;
+        let comments = drafts::read_comments(worker.folder())?;
         adopt(store, &approval, &mut arguments, comments.as_deref())?;
         let place = StartPlace::find(&arguments.workspace)?;
         let previous = Previous { approval, merging: MergeWay::merging(arguments.merge) };
         let code = session::run_in(store, &arguments, &place, reporter, Some(&previous))?;
-        if comments.is_some() && comments == comments::read(worker.folder())? {
-            comments::remove(worker.folder())?;
+        if comments.is_some() && comments == drafts::read_comments(worker.folder())? {
+            drafts::remove_comments(worker.folder())?;
         }
         Ok(code)
     })
 }
 
-/// Fills in the arguments that are not given with those of the worker before.
+/// Takes the arguments that are not given from the worker before.
 fn adopt(
     store: &Store,
     approval: &Approval<'_>,
@@ -207,13 +206,18 @@ pub(crate) fn rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
     if checks.is_empty() {
         reporter.notice("no check of the worker is known, so none is run; try --check CMD");
     }
-    // Each check is a call of the worker. The first red one ends it.
-    let script = "for check; do \"$0\" record -- sh -c \"$check\" || exit; done";
+    // The checks are a call of the worker. The first red one ends it.
+    let script = match checks.as_slice() {
+        [] => "true".to_owned(),
+        [check] => check.clone(),
+        checks => checks.iter().map(|check| format!("(\n{check}\n) || exit\n")).collect(),
+    };
     let id = arguments.worker.to_string_lossy();
     let mut line: Vec<OsString> = vec!["run".into(), "--continue".into(), arguments.worker.clone()];
     line.extend(["--task".into(), format!("Rebase {id}").into(), "--".into()]);
-    line.extend(["sh", "-c", script, PROGRAM].map(OsString::from));
-    line.extend(checks.iter().map(OsString::from));
+    let recorded = [PROGRAM, "record", "--", "sh", "-c", &script];
+    let plain = recorded.into_iter().skip(if checks.is_empty() { 3 } else { 0 });
+    line.extend(plain.map(OsString::from));
     let parsed = RunArgs::augment_args(clap::Command::new("run")).try_get_matches_from(line)?;
     let mut run_arguments = RunArgs::from_arg_matches(&parsed)?;
     run_arguments.write = write;

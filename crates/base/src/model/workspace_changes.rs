@@ -62,14 +62,14 @@ pub struct KeptCommits {
     pub count: u64,
     /// The new commits of HEAD, newest first; the first hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commits: Vec<Commit>,
+    pub commits: Vec<CommitLine>,
     /// Other branches with new commits, which are in the bundle, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Commit {
+pub struct CommitLine {
     pub id: String,
     /// The first line of its message.
     pub subject: String,

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::session::Approval;
 use super::unasked::{ChangedEntry, PathRules, UnaskedPaths};
-use crate::git::{Git, failure};
+use crate::git::{GitRepository, failure};
 use swarmletfs_base::model::{
     CHANGES_FILES_MAX, ChangedPath, EntryKind, EntryState, KeptCommits, WorkspaceChanges, encode,
 };
 use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::text::count;
-use swarmletfs_record::write::{Dir, HashingReader, Result};
+use swarmletfs_record::write::{Dir, Error, HashingReader};
 use swarmletfs_trace::swarmlet::COMMITS;
 
 /// Number of digits of a commit's id in a message.
@@ -75,7 +75,7 @@ impl BranchMove {
     }
 
     /// Moves the branch, and the index if HEAD is on it.
-    fn make(&self, git: &Git, moves_index: bool) -> io::Result<()> {
+    fn make(&self, git: &GitRepository, moves_index: bool) -> io::Result<()> {
         if moves_index {
             git.ask(&["read-tree", "-i", "-m", &self.new])?;
         }
@@ -88,26 +88,26 @@ impl BranchMove {
     }
 }
 
-/// Why the commits cannot be placed, and what helps.
+/// Why the commits cannot be placed, and a remedy.
 #[derive(Debug)]
-struct Refusal {
+struct CommitRefusal {
     reason: String,
     cure: &'static str,
 }
 
-impl Refusal {
-    fn new(reason: impl Into<String>, cure: &'static str) -> Refusal {
-        Refusal { reason: reason.into(), cure }
+impl CommitRefusal {
+    fn new(reason: impl Into<String>, cure: &'static str) -> CommitRefusal {
+        CommitRefusal { reason: reason.into(), cure }
     }
 }
 
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Refusal {
+impl From<io::Error> for CommitRefusal {
+    fn from(error: io::Error) -> CommitRefusal {
         let reason = match error.kind() {
             io::ErrorKind::NotFound => "git is not installed".to_owned(),
             _ => error.to_string(),
         };
-        Refusal::new(reason, "try without --commits and --branch, which applies the files")
+        CommitRefusal::new(reason, "try without --commits and --branch, which applies the files")
     }
 }
 
@@ -128,7 +128,7 @@ impl Approval<'_> {
         changes: &WorkspaceChanges,
         target: &CommitTarget,
         rules: PathRules,
-    ) -> Result<Option<BranchMove>> {
+    ) -> Result<Option<BranchMove>, Error> {
         let planned = self.try_plan_commits(workspace, changes, target, rules);
         planned.map_err(|refusal| self.error(ACTION, &refusal.reason, refusal.cure))
     }
@@ -139,18 +139,21 @@ impl Approval<'_> {
         changes: &WorkspaceChanges,
         target: &CommitTarget,
         rules: PathRules,
-    ) -> std::result::Result<Option<BranchMove>, Refusal> {
+    ) -> Result<Option<BranchMove>, CommitRefusal> {
         let plain = "try without --commits and --branch";
         let Some(kept) = &changes.commits else {
-            return Err(Refusal::new("it made none", plain));
+            return Err(CommitRefusal::new("it made none", plain));
         };
         let Some(tip) = &kept.head else {
             let branches = kept.branches.join(", ");
             let reason = format!("HEAD has none in its view, and other branches have: {branches}");
-            return Err(Refusal::new(reason, "try `git fetch` of its commits.bundle"));
+            return Err(CommitRefusal::new(reason, "try `git fetch` of its commits.bundle"));
         };
-        let Some(git) = Git::of_workspace(workspace.path()) else {
-            return Err(Refusal::new("the workspace is no repository of git any more", plain));
+        let Some(git) = GitRepository::of_workspace(workspace.path()) else {
+            return Err(CommitRefusal::new(
+                "the workspace is no repository of git any more",
+                plain,
+            ));
         };
         self.fetch(&git, kept)?;
         let paths = changed_paths(&git, tip)?;
@@ -160,12 +163,12 @@ impl Approval<'_> {
                 let checked = git.output(&["check-ref-format", "--branch", name], b"")?;
                 if checked.code != Some(0) || name.starts_with('-') {
                     let reason = format!("{} is no name of a branch", printable(name.as_bytes()));
-                    return Err(Refusal::new(reason, "try another name"));
+                    return Err(CommitRefusal::new(reason, "try another name"));
                 }
                 let reference = format!("refs/heads/{name}");
                 if resolve(&git, &reference)?.is_some() {
                     let reason = format!("there is a branch {name} already");
-                    return Err(Refusal::new(reason, "try another name"));
+                    return Err(CommitRefusal::new(reason, "try another name"));
                 }
                 let files: BTreeSet<&RelPath> = paths.iter().map(|entry| &entry.path).collect();
                 let paths = files.into_iter().map(ChangedPath::new).collect();
@@ -178,7 +181,7 @@ impl Approval<'_> {
                 });
                 if let Some(entry) = ignored {
                     let reason = format!("the file {} is ignored by git", entry.path.display());
-                    return Err(Refusal::new(reason, BRANCH_CURE));
+                    return Err(CommitRefusal::new(reason, BRANCH_CURE));
                 }
                 let Some(branch_move) = onto_head(&git, kept, tip)? else { return Ok(None) };
                 branch_move
@@ -188,16 +191,17 @@ impl Approval<'_> {
     }
 
     /// Fetches the commits from a copy of the bundle that is checked to be the runner's.
-    fn fetch(&self, git: &Git, kept: &KeptCommits) -> std::result::Result<(), Refusal> {
+    fn fetch(&self, git: &GitRepository, kept: &KeptCommits) -> Result<(), CommitRefusal> {
         let mut copy = tempfile::NamedTempFile::new()?;
-        let open = || self.worker().folder().open_to_read(&Name::new(COMMITS)?);
-        let missing = || Refusal::new(format!("{COMMITS} is missing"), "try its patches");
-        let bundle = open().ok().flatten().ok_or_else(missing)?;
+        let name = Name::new(COMMITS).map_err(io::Error::other)?;
+        let bundle = self.worker().folder().open_to_read(&name).ok().flatten();
+        let missing = || io::Error::other(format!("{COMMITS} is missing"));
+        let bundle = bundle.ok_or_else(missing)?;
         let mut bundle = HashingReader::new(bundle);
         io::copy(&mut bundle, &mut copy)?;
         if bundle.into_hash().1 != kept.sha256 {
             let reason = format!("{COMMITS} is not the one that its runner wrote");
-            return Err(Refusal::new(reason, "try without --commits and --branch"));
+            return Err(CommitRefusal::new(reason, "try without --commits and --branch"));
         }
         if let Some((uid, gid)) = git.other_owner() {
             fchown(copy.as_file(), Some(uid), Some(gid))?;
@@ -214,7 +218,7 @@ impl Approval<'_> {
     /// # Errors
     ///
     /// Git fails. The branch is not moved then.
-    pub(super) fn move_branch(&self, workspace: &Dir, planned: &BranchMove) -> Result<()> {
+    pub(super) fn move_branch(&self, workspace: &Dir, planned: &BranchMove) -> Result<(), Error> {
         let make = || {
             let git = repository(workspace)?;
             let is_of_head = head_reference(&git)? == planned.reference;
@@ -234,7 +238,7 @@ impl Approval<'_> {
         workspace: &Dir,
         made: &BranchMove,
         only_checks: bool,
-    ) -> Result<()> {
+    ) -> Result<(), Error> {
         let take_back = || {
             let git = repository(workspace)?;
             let now = resolve(&git, &made.reference)?;
@@ -243,7 +247,7 @@ impl Approval<'_> {
             }
             if now.as_ref() != Some(&made.new) {
                 let reason = format!("{} has moved since", made.branch());
-                return Err(Refusal::new(reason, "try `git revert`"));
+                return Err(CommitRefusal::new(reason, "try `git revert`"));
             }
             let is_of_head = head_reference(&git)? == made.reference;
             if is_of_head {
@@ -263,20 +267,20 @@ impl Approval<'_> {
     }
 }
 
-fn repository(workspace: &Dir) -> io::Result<Git> {
+fn repository(workspace: &Dir) -> io::Result<GitRepository> {
     let none = || io::Error::other("the workspace is no repository of git any more");
-    Git::of_workspace(workspace.path()).ok_or_else(none)
+    GitRepository::of_workspace(workspace.path()).ok_or_else(none)
 }
 
 /// Returns the commit of a reference; `None` if there is none.
-fn resolve(git: &Git, reference: &str) -> io::Result<Option<String>> {
+fn resolve(git: &GitRepository, reference: &str) -> io::Result<Option<String>> {
     let commit = format!("{reference}^{{commit}}");
     let found = git.output(&["rev-parse", "-q", "--verify", &commit], b"")?;
     Ok((found.code == Some(0)).then(|| found.text()))
 }
 
 /// Returns the full name of the branch of HEAD; `HEAD` if that is detached.
-fn head_reference(git: &Git) -> io::Result<String> {
+fn head_reference(git: &GitRepository) -> io::Result<String> {
     let found = git.output(&["symbolic-ref", "-q", "HEAD"], b"")?;
     Ok(if found.code == Some(0) { found.text() } else { "HEAD".to_owned() })
 }
@@ -287,8 +291,8 @@ struct CommittedEntry {
     state: Option<EntryState>,
 }
 
-/// Returns what the commits of `tip` change that are in no branch of the user.
-fn changed_paths(git: &Git, tip: &str) -> std::result::Result<Vec<CommittedEntry>, Refusal> {
+/// Returns the changes of the commits of `tip` that are in no branch of the user.
+fn changed_paths(git: &GitRepository, tip: &str) -> Result<Vec<CommittedEntry>, CommitRefusal> {
     let options = ["log", "-m", "--raw", "-r", "-z", "--no-abbrev", "--no-renames", "--format="];
     let arguments = [&options[..], &[tip, "--not", "--all"]].concat();
     let listed = git.output(&arguments, b"")?;
@@ -307,10 +311,13 @@ fn changed_paths(git: &Git, tip: &str) -> std::result::Result<Vec<CommittedEntry
         let id = states.nth(1).unwrap_or_default();
         if [old, new].contains(&"160000") {
             let reason = format!("they move the submodule {shown}, whose commits are not here");
-            return Err(Refusal::new(reason, "try without --commits and --branch"));
+            return Err(CommitRefusal::new(reason, "try without --commits and --branch"));
         }
         let Ok(path) = RelPath::parse(path) else {
-            return Err(Refusal::new(format!("the path {shown} leads elsewhere"), BRANCH_CURE));
+            return Err(CommitRefusal::new(
+                format!("the path {shown} leads elsewhere"),
+                BRANCH_CURE,
+            ));
         };
         let (kind, target) = match new {
             "000000" => (None, None),
@@ -331,7 +338,7 @@ fn changed_paths(git: &Git, tip: &str) -> std::result::Result<Vec<CommittedEntry
         entries.push(CommittedEntry { path, state });
         if entries.len() > CHANGES_FILES_MAX || links > LINKS_MAX {
             let most = format!("they change more than {CHANGES_FILES_MAX} files");
-            return Err(Refusal::new(most, "try `git fetch` of its commits.bundle"));
+            return Err(CommitRefusal::new(most, "try `git fetch` of its commits.bundle"));
         }
     }
     Ok(entries)
@@ -343,21 +350,21 @@ fn refuse_unasked(
     store: &Path,
     entries: &[CommittedEntry],
     rules: PathRules,
-) -> std::result::Result<(), Refusal> {
+) -> Result<(), CommitRefusal> {
     let changed = || entries.iter().map(|it| ChangedEntry::new(&it.path, it.state.as_ref()));
     let unasked = UnaskedPaths::find(Some(workspace), store, changed());
     let refused = changed().find_map(|it| Some((it.path, unasked.refusal(it, rules)?)));
     let Some((path, reason)) = refused else { return Ok(()) };
     let reason = format!("they change {}: {reason}", path.display());
-    Err(Refusal::new(reason, "or without --commits and --branch"))
+    Err(CommitRefusal::new(reason, "or without --commits and --branch"))
 }
 
 /// Returns the move of the branch of HEAD to the commits; `None` if it has them.
 fn onto_head(
-    git: &Git,
+    git: &GitRepository,
     kept: &KeptCommits,
     tip: &str,
-) -> std::result::Result<Option<BranchMove>, Refusal> {
+) -> Result<Option<BranchMove>, CommitRefusal> {
     let reference = head_reference(git)?;
     let old = resolve(git, "HEAD")?;
     let Some(head) = &old else {
@@ -379,19 +386,19 @@ fn onto_head(
     Ok(Some(BranchMove { reference, old, new, count, paths: Vec::new() }))
 }
 
-fn is_ancestor(git: &Git, one: &str, other: &str) -> io::Result<bool> {
+fn is_ancestor(git: &GitRepository, one: &str, other: &str) -> io::Result<bool> {
     Ok(git.output(&["merge-base", "--is-ancestor", one, other], b"")?.code == Some(0))
 }
 
 /// Refuses a repository in which a merge is unfinished, or whose index is neither `head` nor `new`.
-fn must_be_quiet(git: &Git, head: &str, new: Option<&str>) -> std::result::Result<(), Refusal> {
+fn must_be_quiet(git: &GitRepository, head: &str, new: Option<&str>) -> Result<(), CommitRefusal> {
     let folder = git.ask(&["rev-parse", "--absolute-git-dir"])?;
     if let Some(name) = UNFINISHED.iter().find(|name| Path::new(&folder).join(name).exists()) {
         let reason = format!("git has not finished another operation here: {name}");
-        return Err(Refusal::new(reason, "finish it first, or try --branch NAME"));
+        return Err(CommitRefusal::new(reason, "finish it first, or try --branch NAME"));
     }
     let dirty =
-        |_| Refusal::new("the index has unmerged files", "`git commit` or `git reset` them");
+        |_| CommitRefusal::new("the index has unmerged files", "`git commit` or `git reset` them");
     let index = git.ask(&["write-tree"]).map_err(dirty)?;
     for commit in [Some(head), new].into_iter().flatten() {
         if git.ask(&["rev-parse", &format!("{commit}^{{tree}}")])? == index {
@@ -399,17 +406,17 @@ fn must_be_quiet(git: &Git, head: &str, new: Option<&str>) -> std::result::Resul
         }
     }
     let reason = "the index has changes that are not committed";
-    Err(Refusal::new(reason, "`git commit` or `git stash` them first, or try --branch NAME"))
+    Err(CommitRefusal::new(reason, "`git commit` or `git stash` them first, or try --branch NAME"))
 }
 
 /// Makes the commits anew on top of `head`, with their authors, times and messages. Returns the
 /// last one, and their number.
 fn replay(
-    git: &Git,
+    git: &GitRepository,
     kept: &KeptCommits,
     tip: &str,
     head: &str,
-) -> std::result::Result<(String, u64), Refusal> {
+) -> Result<(String, u64), CommitRefusal> {
     let mut arguments =
         vec!["rev-list", "--reverse", "--topo-order", "--parents", tip, "--not", head];
     arguments.extend(kept.base.as_deref());
@@ -422,7 +429,7 @@ fn replay(
         let parent = ids.get(1).copied().or(kept.base.as_deref());
         let (Some(commit), Some(parent), None) = (ids.first(), parent, ids.get(2)) else {
             let reason = "HEAD has moved, and they have merges or no common beginning with it";
-            return Err(Refusal::new(reason, BRANCH_CURE));
+            return Err(CommitRefusal::new(reason, BRANCH_CURE));
         };
         let base = format!("--merge-base={parent}");
         let merged =
@@ -437,7 +444,7 @@ fn replay(
                 let files: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
                 let files = printable(files.join(", ").as_bytes());
                 let reason = format!("HEAD has moved, and {short} conflicts with it in {files}");
-                return Err(Refusal::new(reason, BRANCH_CURE));
+                return Err(CommitRefusal::new(reason, BRANCH_CURE));
             }
             _ => return Err(failure(&["merge-tree"], &merged.error).into()),
         }
@@ -451,7 +458,7 @@ fn replay(
 }
 
 /// Makes a commit of `tree` on `parent` with the author, the times and the message of `commit`.
-fn recommit(git: &Git, commit: &str, tree: &str, parent: &str) -> io::Result<String> {
+fn recommit(git: &GitRepository, commit: &str, tree: &str, parent: &str) -> io::Result<String> {
     let raw = git.output(&["cat-file", "commit", commit], b"")?.out;
     let text = String::from_utf8_lossy(&raw);
     // The header ends at the first empty line. A signature would not match the new commit.

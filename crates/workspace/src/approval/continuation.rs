@@ -2,7 +2,7 @@
 //!
 //! The view is of the workspace as it is now, so files that others changed meanwhile are merged.
 //! The draft that was continued stays as it was until it is discarded: its record, its contents and
-//! what was applied of it.
+//! the parts that were applied.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use super::commits::{BranchMove, CommitTarget};
 use super::session::{ApplyOptions, Approval, Locked, Merging};
 use super::unasked::PathRules;
 use crate::draft::{Draft, Engine, view_of_git};
-use crate::git::Git;
+use crate::git::GitRepository;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
-use swarmletfs_base::model::{EntryKind, EntryState};
+use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::OpenFolder;
 use swarmletfs_base::text::count;
@@ -32,13 +32,13 @@ pub struct Continuation {
     locked: Locked,
     plan: ApplyPlan,
     commits: Option<BranchMove>,
-    /// What a person must know of it.
+    /// Facts for a person.
     pub notes: Vec<String>,
 }
 
 impl Approval<'_> {
     /// Plans the view of a worker that goes on with the changes of this one. Call it after the
-    /// record of the new draft was made: what others change later shows there.
+    /// record of the new draft was made: later changes by others show there.
     ///
     /// # Errors
     ///
@@ -84,18 +84,19 @@ impl Approval<'_> {
         let Continuation { mut locked, plan, commits, .. } = continuation;
         let is_copy = draft.record().engine == Engine::Copy;
         let (layer, lower) = (draft.layer(), locked.workspace.path().to_owned());
-        let view = View::open(&layer, lower, is_copy).during("open", &layer, b"")?;
+        let view = NewView::open(&layer, lower, is_copy).during("open", &layer, b"")?;
         let contents = StoredContents::new(self.worker().folder(), CHANGES);
         let mut hidden: Option<&RelPath> = None;
         for (path, step) in &plan.steps {
-            // What replaced or removed a folder replaced everything in it.
+            // Nothing is left beneath a folder that was replaced or removed.
             if hidden.is_some_and(|above| path.is_within(above) && step.after.is_none()) {
                 continue;
             }
             let made = view.make(path, step, || contents.open(path));
             made.during("write the view of", draft.folder().path(), path.as_bytes())?;
-            let is_folder = |state: &EntryState| state.kind == EntryKind::Folder;
-            hidden = (!step.after.as_ref().is_some_and(is_folder)).then_some(path).or(hidden);
+            if step.after.as_ref().is_none_or(|after| after.kind != EntryKind::Folder) {
+                hidden = Some(path);
+            }
         }
         if let Some(planned) = &commits {
             place_commits(draft, planned, &locked.workspace)
@@ -109,16 +110,16 @@ impl Approval<'_> {
 }
 
 /// The view of a worker before it begins: the upper layer of an overlay, or a copy.
-struct View {
+struct NewView {
     layer: Dir,
     /// The folder that the layer covers.
     lower: PathBuf,
     is_copy: bool,
 }
 
-impl View {
-    fn open(layer: &Path, lower: PathBuf, is_copy: bool) -> PathResult<View> {
-        Ok(View { layer: Dir::open(layer, Durability::None)?, lower, is_copy })
+impl NewView {
+    fn open(layer: &Path, lower: PathBuf, is_copy: bool) -> PathResult<NewView> {
+        Ok(NewView { layer: Dir::open(layer, Durability::None)?, lower, is_copy })
     }
 
     fn make(
@@ -200,7 +201,7 @@ impl View {
 fn place_commits(draft: &Draft, planned: &BranchMove, workspace: &Dir) -> io::Result<()> {
     let other = |error: PathError| io::Error::other(error.to_string());
     let Some(view) = view_of_git(draft) else { return Ok(()) };
-    let Some(git) = Git::of_workspace(workspace.path()) else { return Ok(()) };
+    let Some(git) = GitRepository::of_workspace(workspace.path()) else { return Ok(()) };
     let made = tempfile::tempdir()?;
     let index = made.path().join("index");
     if let Some((uid, gid)) = git.other_owner() {
@@ -225,7 +226,7 @@ fn place_commits(draft: &Draft, planned: &BranchMove, workspace: &Dir) -> io::Re
     let line = format!("{}\n", planned.new());
     let index_path = view.git_dir.join(&Name::new("index").map_err(other)?);
     let is_copy = draft.record().engine == Engine::Copy;
-    let layer = View::open(&view.layer, view.lower, is_copy).map_err(other)?;
+    let layer = NewView::open(&view.layer, view.lower, is_copy).map_err(other)?;
     for (path, content) in [(reference, line.as_bytes()), (index_path, &index)] {
         layer.write(&path, content).map_err(other)?;
     }

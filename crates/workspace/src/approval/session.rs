@@ -26,7 +26,7 @@ pub struct Approval<'a> {
     worker: Worker,
 }
 
-/// What is done with a file that both the worker and others changed.
+/// The way with a file that both the worker and others changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Merging {
     #[default]
@@ -397,7 +397,7 @@ impl<'a> Approval<'a> {
         Ok((draft, lock))
     }
 
-    /// Plans an application: its steps, and what a person is told about it.
+    /// Plans an application: its steps, and the facts for a person.
     pub(super) fn plan(
         &self,
         locked: &Locked,

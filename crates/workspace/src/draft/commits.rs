@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::content;
 use super::folder::{Draft, Engine};
-use crate::git::Git;
-use swarmletfs_base::model::{Commit, KeptCommits, decode, encode};
+use crate::git::GitRepository;
+use swarmletfs_base::model::{CommitLine, KeptCommits, decode, encode};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, OpenFolder};
 use swarmletfs_record::write::{Dir, HashingReader};
@@ -51,7 +51,7 @@ impl StartedRepository {
     /// git does not know it.
     pub(super) fn find(workspace: &Path) -> Option<StartedRepository> {
         let absolute = "--path-format=absolute";
-        let asked = Git::of_workspace(workspace)?.output(
+        let asked = GitRepository::of_workspace(workspace)?.output(
             &[
                 "rev-parse",
                 "--show-object-format",
@@ -93,7 +93,7 @@ fn to_path(encoded: &str) -> PathBuf {
 /// # Errors
 ///
 /// They cannot be kept.
-pub(super) fn keep(draft: &Draft, worker: &Dir) -> Result<Option<KeptCommits>> {
+pub(super) fn keep(draft: &Draft, worker: &Dir) -> Result<Option<KeptCommits>, Reason> {
     // A file that the worker put there is no bundle of its runner.
     worker.remove_all(&Name::new(COMMITS)?)?;
     let Some(started) = &draft.record().repository else { return Ok(None) };
@@ -106,8 +106,6 @@ pub(super) fn keep(draft: &Draft, worker: &Dir) -> Result<Option<KeptCommits>> {
 /// Why commits cannot be kept.
 #[derive(Debug)]
 pub(super) struct Reason(pub(super) String);
-
-type Result<T> = std::result::Result<T, Reason>;
 
 impl<E: std::error::Error> From<E> for Reason {
     fn from(error: E) -> Reason {
@@ -169,14 +167,14 @@ impl WorkerRepository {
         draft: &Draft,
         started: &StartedRepository,
         worker: &Dir,
-    ) -> Result<Option<KeptCommits>> {
+    ) -> Result<Option<KeptCommits>, Reason> {
         if self.common.stat(&Name::new("reftable")?)?.is_some() {
             return Err(Reason("its refs are in a reftable".to_owned()));
         }
         let name = Name::new(SCRATCH)?;
         draft.folder().remove_all(&name)?;
         let scratch = draft.folder().create_dir(&name)?;
-        let git = Git::new(scratch.path());
+        let git = GitRepository::new(scratch.path());
         let format = format!("--object-format={}", started.format);
         git.ask(&["init", "-q", "--bare", "--template=", &format])?;
         let objects = started.common_dir().join("objects");
@@ -192,15 +190,15 @@ impl WorkerRepository {
     }
 
     /// Copies the new objects and the refs to `scratch`.
-    fn copy_into(&self, scratch: &Dir) -> Result<()> {
-        let mut copying = Copying { files: 0, bytes: 0, bytes_max: OBJECTS_MAX };
+    fn copy_into(&self, scratch: &Dir) -> Result<(), Reason> {
+        let mut copying = ObjectCopy { files: 0, bytes: 0, bytes_max: OBJECTS_MAX };
         let objects = Name::new("objects")?;
         if let Ok(objects) = self.common.enter(&objects) {
             let outside = self.outside.enter(&Name::new("objects")?).ok();
             let to = scratch.enter(&RelPath::constant("objects"))?;
             copying.folder(&objects, outside.as_ref(), &to, 0)?;
         }
-        let mut copying = Copying { files: 0, bytes: 0, bytes_max: REFS_MAX };
+        let mut copying = ObjectCopy { files: 0, bytes: 0, bytes_max: REFS_MAX };
         let heads = Name::new("heads")?;
         let refs = self.common.enter(&Name::new("refs")?);
         if let Ok(branches) = refs.and_then(|refs| refs.enter(&heads)) {
@@ -219,15 +217,15 @@ impl WorkerRepository {
 
     fn bundle(
         &self,
-        git: &Git,
+        git: &GitRepository,
         started: &StartedRepository,
         scratch: &Dir,
         worker: &Dir,
-    ) -> Result<Option<KeptCommits>> {
+    ) -> Result<Option<KeptCommits>, Reason> {
         let head = git.output(&["rev-parse", "-q", "--verify", "HEAD^{commit}"], b"")?;
         let head = (head.code == Some(0)).then(|| head.text());
         // Commits of the user's branches as they are now, and of HEAD as it was, are not new.
-        let outside = Git::new(started.common_dir());
+        let outside = GitRepository::new(started.common_dir());
         let mut known = outside.ask(&["for-each-ref", "--format=^%(objectname)"])?;
         known.extend(started.head.iter().map(|head| format!("\n^{head}")));
         let list = |tip: &str, options: &[&str]| {
@@ -276,9 +274,9 @@ impl WorkerRepository {
     }
 }
 
-fn to_commit(line: &str) -> Commit {
+fn to_commit(line: &str) -> CommitLine {
     let (id, subject) = line.split_once(' ').unwrap_or((line, ""));
-    Commit { id: id.to_owned(), subject: subject.to_owned() }
+    CommitLine { id: id.to_owned(), subject: subject.to_owned() }
 }
 
 /// Opens the folder `path`, which may be the root.
@@ -291,13 +289,13 @@ fn enter(root: &Path, path: &RelPath) -> Option<OpenFolder> {
 }
 
 /// Copies files of a worker. Links, devices and all else are left out.
-struct Copying {
+struct ObjectCopy {
     files: usize,
     bytes: u64,
     bytes_max: u64,
 }
 
-impl Copying {
+impl ObjectCopy {
     /// Copies the files of `from` that `outside` does not have: a file of objects has the name of
     /// its content.
     fn folder(
@@ -306,7 +304,7 @@ impl Copying {
         outside: Option<&OpenFolder>,
         to: &Dir,
         depth: usize,
-    ) -> Result<()> {
+    ) -> Result<(), Reason> {
         for name in from.list()? {
             // It may name folders of objects anywhere on the machine.
             if depth == 0 && outside.is_some() && name.as_bytes() == b"info" {
@@ -331,7 +329,7 @@ impl Copying {
     }
 
     /// Copies a file. Returns false if there is none.
-    fn file(&mut self, from: &OpenFolder, name: &Name, to: &Dir) -> Result<bool> {
+    fn file(&mut self, from: &OpenFolder, name: &Name, to: &Dir) -> Result<bool, Reason> {
         if from.stat(name)?.is_none_or(|stat| stat.kind != Kind::File) {
             return Ok(false);
         }

@@ -8,7 +8,7 @@ use super::content::{
     self, ContentHash, FileContent, LineCounts, MEMORY_MAX, ReadLimits, count_lines, describe_limit,
 };
 use super::folder::Draft;
-use crate::git::Git;
+use crate::git::GitRepository;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{
     Base, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState, encode,
@@ -27,7 +27,7 @@ const OWNER_READ: u32 = 0o400;
 pub(super) struct PathComparison {
     bases: Bases,
     /// The repository of the workspace, and the commit with which the worker began.
-    commit: Option<(Git, String)>,
+    commit: Option<(GitRepository, String)>,
     pub(super) is_final: bool,
 }
 
@@ -109,7 +109,7 @@ impl PathComparison {
             std::sync::Arc::new(folder.without_sync().during("open", folder.path(), b"")?)
         };
         let head = record.repository.as_ref().and_then(|repository| repository.head.clone());
-        let commit = Git::of_workspace(&record.workspace()).zip(head);
+        let commit = GitRepository::of_workspace(&record.workspace()).zip(head);
         let bases = Bases::new(folder, record.started_at.into());
         Ok(PathComparison { bases, commit, is_final: false })
     }
