@@ -112,11 +112,18 @@ fn show(store: &Store, worker: &OsString, arguments: &ChangesArgs) -> anyhow::Re
     for line in describe_left_out(&selection, &paths) {
         print_message(&format!("`swarmletfs apply`: {line}"));
     }
+    let moved = selection.moved();
+    for (old, new) in moved.iter().take(LISTED_MAX) {
+        print_message(&format!("moved: {} -> {}", old.display(), new.display()));
+    }
+    if moved.len() > LISTED_MAX {
+        print_message(&format!("moved: {}", count((moved.len() - LISTED_MAX) as u64, "more file")));
+    }
     if let Some(kept) = &changes.commits {
         let id = shell_quote(Path::new(approval.id().as_os_str()));
         let commits = count(kept.count, "commit");
         print_message(&format!("{commits}: `swarmletfs apply --commits {id}`, or --branch NAME"));
-        for commit in kept.commits.iter().take(COMMITS_SHOWN) {
+        for commit in kept.commits.iter().take(LISTED_MAX) {
             print_message(&escape_controls(&format!("  {}", commit.subject)));
         }
         if !kept.branches.is_empty() {
@@ -140,8 +147,8 @@ fn show(store: &Store, worker: &OsString, arguments: &ChangesArgs) -> anyhow::Re
     arguments.diff.show(&shown)
 }
 
-/// Most commits that are named.
-const COMMITS_SHOWN: usize = 10;
+/// Most commits and moved files that are named.
+const LISTED_MAX: usize = 10;
 
 /// The content of changes.json, and the changes that `apply` leaves out.
 #[derive(Serialize)]

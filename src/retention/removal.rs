@@ -184,7 +184,7 @@ impl Archive {
         &self.path
     }
 
-    /// Copies the worker `id` of `source`, waits for the disk, and compares the copy with the
+    /// Copies the worker `id` of `source` and the record of its draft, waits for the disk, and compares the copy with the
     /// worker by content. An equal copy that is there already is enough.
     ///
     /// # Errors
@@ -192,6 +192,15 @@ impl Archive {
     /// The worker holds something that cannot be copied, the archive has another worker of this id,
     /// or a copy cannot be read, written or is not equal.
     pub(super) fn copy(&self, source: &Store, id: &Name) -> Result<()> {
+        self.copy_worker(source, id)?;
+        // With it, the changes can be applied from the archive.
+        match Draft::open(source, id)? {
+            Some(draft) => draft.copy_to(&self.store),
+            None => Ok(()),
+        }
+    }
+
+    fn copy_worker(&self, source: &Store, id: &Name) -> Result<()> {
         let worker = source.worker(id.as_bytes())?;
         let (from, record) = (worker.folder(), worker.registry_record()?);
         let compare = |copy: &Dir| match is_equal(from, copy, DEPTH_MAX) {

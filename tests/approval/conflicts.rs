@@ -396,3 +396,36 @@ fn what_is_replaced_is_saved_as_the_base_of_workers_that_run() {
         assert_eq!(base("src/a.rs"), saved("old\n"));
     }
 }
+
+/// Promise: With `--merge`, changes that others made to a file that the worker moved come along to
+/// its new path, also if its whole folder was moved.
+#[test]
+fn a_renamed_folder_is_a_rename() {
+    let lines =
+        |second: &str, last: &str| file(&format!("1\n{second}\n3\n4\n5\n6\n7\n8\n{last}\n"));
+    let kept = || file("the same\n");
+    let old =
+        folder([("dir", folder([("a", lines("2", "9")), ("b", lines("b", "b")), ("c", kept())]))]);
+    let moved = |a: Node, b: Node| folder([("moved", folder([("a", a), ("b", b), ("c", kept())]))]);
+    let new = moved(lines("2", "9"), lines("two", "b"));
+    let bench = Workbench::with_worker((old.clone(), new));
+    let shown = bench.run(&["changes", "w1", "--stat"]);
+    assert!(shown.assert_success().err.contains("moved: dir/b -> moved/b"), "{shown:#?}");
+    std::fs::write(bench.at("dir/a"), "1\nzwei\n3\n4\n5\n6\n7\n8\n9\n").unwrap();
+    std::fs::write(bench.at("dir/b"), "1\nb\n3\n4\n5\n6\n7\n8\nnine\n").unwrap();
+    let before = bench.tree();
+    bench.run(&["apply", "w1", "--yes"]).assert_failure(1, &["dir/a: it was changed meanwhile"]);
+    assert_eq!(bench.tree(), before);
+    bench.run(&["apply", "w1", "--yes", "--merge"]).assert_success();
+    assert_eq!(bench.tree(), moved(lines("zwei", "9"), lines("two", "nine")));
+    bench.run(&["undo", "w1", "--yes"]).assert_success();
+    assert_eq!(bench.tree(), before);
+    // Both sides changed the same line.
+    std::fs::write(bench.at("dir/b"), "1\nanother\n3\n4\n5\n6\n7\n8\nb\n").unwrap();
+    let before = bench.tree();
+    bench.run(&["apply", "w1", "--yes", "--merge"]).assert_failure(1, &["dir/b: it was changed"]);
+    assert_eq!(bench.tree(), before);
+    bench.run(&["apply", "w1", "--yes", "--merge=markers"]).assert_success();
+    let marked = std::fs::read_to_string(bench.at("moved/b")).unwrap();
+    assert!(marked.contains("another\n=======\ntwo\n"), "{marked}");
+}

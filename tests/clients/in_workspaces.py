@@ -139,6 +139,12 @@ def main():
     assert second.returncode == 1 and not (project / "two.md").exists(), f"a conflict: {second}"
     subprocess.run([swarmletfs, "undo", "--store", store, "--yes", "one"], check=True, stdout=subprocess.DEVNULL)
     assert tree(project) == before, "undo gives the project back"
+    # The commit of the program comes out whole, and the file that it did not commit beside it.
+    decide = [swarmletfs, "apply", "--store", store, "--yes", "--commits", "one"]
+    subprocess.run(decide, check=True, stdout=subprocess.DEVNULL)
+    show = "git log -1 --format='%an: %s'; git status --short"
+    shown = subprocess.run(show, shell=True, cwd=project, check=True, capture_output=True, text=True).stdout
+    assert shown == "Agent: Correct the total\n?? one.md\n", f"the commit of one: {shown}"
     print(f"{name}: two sessions at once on one repository, each in its own view")
 
 

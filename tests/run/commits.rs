@@ -311,3 +311,30 @@ fn random_histories_come_out_as_git_would_rebase_them() {
         assert_eq!(place.outside("git status --porcelain"), "", "{what}");
     }
 }
+
+/// Promise: A file that others changed before the worker did has the content of the commit before, so
+/// that it shows a diff and can be merged.
+#[test]
+fn a_file_that_others_changed_is_compared_with_the_commit() {
+    if !has_git() {
+        return;
+    }
+    let place = Workspace::new();
+    repository(&place);
+    place.outside("seq 9 > lines; git add .; git commit -qm lines; echo x > untracked");
+    let script = "echo ready; while [ ! -e $SWARMLET_STORE/workers/w/go ]; do sleep 0.05; done
+        sed -i s/^2/two/ lines; echo y >> untracked";
+    let mut child = place.start(&[], script);
+    place.outside("sed -i s/^8/eight/ lines; echo z >> untracked");
+    place.write("store/workers/w/go", "");
+    assert!(child.wait().unwrap().success());
+    let changes = place.json("store/workers/w/changes.json");
+    let base = |at: usize| changes["files"][at]["base"].as_str().unwrap().to_owned();
+    assert_eq!((base(0), base(1)), ("commit".to_owned(), "unknown".to_owned()));
+    let diff = swarmletfs(&place, &["changes", "w", "lines"]);
+    assert!(diff.assert_success().out.contains("\n-2\n+two\n"), "{diff:#?}");
+    refused(&apply(&place, &[]), "lines: it was changed meanwhile");
+    let lines = ["lines", "--merge", "--yes"];
+    swarmletfs(&place, &[&["apply", "w"], &lines[..]].concat()).assert_success();
+    assert_eq!(place.read("workspace/lines"), "1\ntwo\n3\n4\n5\n6\n7\neight\n9\n");
+}

@@ -175,3 +175,26 @@ fn commits_are_there_when_a_worker_goes_on() {
         assert_eq!(log, "Agent two\nAgent one\nT mine\nT first\n?? c\n");
     }
 }
+
+/// Promise: An archive holds the drafts of its workers, which can be applied from there.
+#[test]
+fn a_draft_is_applied_from_an_archive() {
+    let place = Workspace::new();
+    place.sh(&[], CHANGE_OF_NOTES).assert_success();
+    let archive = place.at("archive").display().to_string();
+    let rules = ["--max-workers", "0", "--unreviewed", "--attention", "--yes"];
+    swarmletfs(&place, &[&["gc", "--archive", &archive], &rules[..]].concat()).assert_success();
+    let gone = swarmletfs(&place, &["changes", "w"]);
+    assert!(gone.err.contains(&format!("--store {archive}")), "{gone:#?}");
+    let in_archive = |words: &[&str]| {
+        let words = [&[PROGRAM], words, &["--store", &archive]].concat();
+        run(place.command(words.into_iter().map(OsStr::new)))
+    };
+    assert!(in_archive(&["review"]).assert_success().out.contains("waiting"));
+    in_archive(&["apply", "w", "--yes"]).assert_success();
+    assert_eq!(place.read("workspace/notes"), "one\ntwo\nthree\n");
+    in_archive(&["undo", "w", "--yes"]).assert_success();
+    assert_eq!(place.read("workspace/notes"), "one\ntwo\n");
+}
+
+const CHANGE_OF_NOTES: &str = "echo three >> notes";

@@ -1,6 +1,7 @@
 //! Runs in runs, and workspaces that are layers of other overlays or of other users.
 
-use std::os::unix::fs::chown;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use super::workspace::Workspace;
 use crate::cli::program::{is_root, program, run};
@@ -41,27 +42,45 @@ fn root_is_told_that_sandboxes_inside_do_not_work() {
     assert!(!done.err.contains(notice), "{done:#?}");
 }
 
-/// A copy is used, and named in a message, if files belong to another user.
+/// Promise: Files of other users in a workspace make no run copy the whole of it: they alone are
+/// copied, can be changed, and count as changes only if the worker changed them.
 #[test]
-fn workspace_with_files_of_others_is_copied() {
+fn files_of_others_are_copied_into_the_overlay() {
     if !is_root() {
         return;
     }
     for (uid, gid) in [(Some(1234), None), (None, Some(1234))] {
         let place = Workspace::of_ordinary_user();
-        place.folder("workspace/dir");
-        let foreign = place.write("workspace/dir/foreign", "foreign\n");
-        chown(&foreign, uid, gid).unwrap();
-        let done = place.sh(&[], "cat dir/foreign; echo new > new");
-        done.assert_success();
-        let reason = "dir/foreign belongs to another user or group, so it could not be changed";
-        let copied = "the command runs in a copy of the workspace, not in an overlay: ";
-        assert!(done.err.contains(copied) && done.err.contains(reason), "{done:#?}");
-        assert_eq!(done.out, "foreign\n");
-        assert_eq!(place.changes("w"), ["added new"]);
-        let refused = place.sh(&["--id", "w2", "--engine", "overlay"], "true");
-        refused.assert_failure(125, &["cannot make an overlay of", reason, "--engine copy"]);
-        assert_eq!(place.workers(), ["w"]);
+        for name in ["kept", "edited", "removed", "moved", "outside", "secret"] {
+            place.folder("workspace/dir");
+            let path = place.write(&format!("workspace/dir/{name}"), "foreign\n");
+            chown(&path, uid, gid).unwrap();
+        }
+        std::os::unix::fs::symlink("kept", place.at("workspace/dir/link")).unwrap();
+        let secret = place.at("workspace/dir/secret");
+        std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        chown(&secret, Some(1234), Some(1234)).unwrap();
+        chown(place.at("workspace/dir"), uid, gid).unwrap();
+        let script = "set -e; cat dir/kept; echo more >> dir/edited; rm dir/removed dir/link
+            mv dir/moved dir/there; echo new > dir/new; cat dir/secret 2> /dev/null || echo no
+            echo ready; while [ ! -e $SWARMLET_STORE/workers/w/go ]; do sleep 0.05; done";
+        let mut child = place.start(&[], script);
+        // Others change a file that the worker leaves alone.
+        std::fs::write(place.at("workspace/dir/outside"), "changed\n").unwrap();
+        place.write("store/workers/w/go", "");
+        assert!(child.wait().unwrap().success());
+        assert_eq!(place.read("store/workers/w/logs/execution.log"), "foreign\nno\nready\n");
+        let changes = [
+            "modified dir/edited",
+            "deleted dir/link",
+            "deleted dir/moved",
+            "added dir/new",
+            "deleted dir/removed",
+            "added dir/there",
+        ];
+        assert_eq!(place.changes("w"), changes);
+        let draft = place.json("store/drafts/w/draft.json");
+        assert_eq!(draft["engine"], "overlay");
     }
     // Root can change files of all users.
     let place = Workspace::new();

@@ -155,6 +155,8 @@ fn overlay_cause(errno: Option<Errno>) -> Option<&'static str> {
 
 /// Maximum number of entries of the workspace to inspect, which takes about a second.
 const ENTRIES_MAX: usize = 300_000;
+/// Most entries of other users that are copied into an overlay.
+const FOREIGN_MAX: usize = 50_000;
 
 /// Maximum size of the files that name a .git directory, in bytes.
 const GIT_FILE_MAX: u64 = 64 << 10;
@@ -165,9 +167,10 @@ const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 pub struct Preflight {
     /// A file system that is mounted inside the workspace: an overlay is refused.
     mount_beneath: Option<PathBuf>,
-    /// An entry of another user or group, which an ordinary user could read but not change in an
-    /// overlay. `None` for root.
-    foreign_owner: Option<PathBuf>,
+    /// Entries of other users and groups, parents first, from the root of the workspace. An
+    /// ordinary user could read but not change them in an overlay, so they are copied into it.
+    /// Empty for root.
+    pub foreign: Vec<PathBuf>,
     /// True if the workspace is in the upper layer of another overlay: the result is undefined.
     is_upper_layer: bool,
     /// True if the store is on an overlay, which cannot hold the layers of another.
@@ -196,10 +199,10 @@ impl Preflight {
                 show(path)
             ));
         }
-        if let Some(path) = &self.foreign_owner {
+        if self.foreign.len() > FOREIGN_MAX {
             return Some(format!(
-                "{} belongs to another user or group, so it could not be changed",
-                show(path)
+                "more than {FOREIGN_MAX} files belong to other users or groups, so they could not \
+                 be changed"
             ));
         }
         if self.is_upper_layer {
@@ -224,7 +227,7 @@ pub fn preflight(workspace: &Path, store: &Path) -> Preflight {
     let space = statvfs(store).ok();
     Preflight {
         mount_beneath: beneath,
-        foreign_owner: if owner.0 == 0 { None } else { find_foreign(workspace, owner) },
+        foreign: if owner.0 == 0 { Vec::new() } else { find_foreign(workspace, owner) },
         is_upper_layer: table.is_some_and(|table| table.is_in_upper_layer(workspace)),
         store_on_overlay: statfs(store).is_ok_and(|stat| stat.f_type == OVERLAY),
         store_in_workspace: store.starts_with(workspace),
@@ -234,26 +237,27 @@ pub fn preflight(workspace: &Path, store: &Path) -> Preflight {
     }
 }
 
-fn find_foreign(workspace: &Path, owner: (u32, u32)) -> Option<PathBuf> {
-    let mut left = ENTRIES_MAX;
-    let mut folders = vec![workspace.to_path_buf()];
+fn find_foreign(workspace: &Path, owner: (u32, u32)) -> Vec<PathBuf> {
+    let (mut left, mut found) = (ENTRIES_MAX, Vec::new());
+    let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
-        let mut entries = vec![folder.clone()];
-        let names = files::list(&folder).unwrap_or_default();
-        entries.extend(names.iter().map(|name| folder.join(OsStr::from_bytes(name))));
-        for (index, path) in entries.into_iter().enumerate() {
-            let Ok(stat) = lstat(&path) else { continue };
+        for name in files::list(&workspace.join(&folder)).unwrap_or_default() {
+            let path = folder.join(OsStr::from_bytes(&name));
+            let Ok(stat) = lstat(&workspace.join(&path)) else { continue };
+            if FileType::from_raw_mode(stat.st_mode).is_dir() {
+                folders.push(path.clone());
+            }
             if (stat.st_uid, stat.st_gid) != owner {
-                return Some(path);
+                found.push(path);
             }
-            // The first is the folder itself.
-            if index > 0 && FileType::from_raw_mode(stat.st_mode).is_dir() {
-                folders.push(path);
+            left -= 1;
+            if left == 0 || found.len() > FOREIGN_MAX {
+                return found;
             }
-            left = left.checked_sub(1)?;
         }
     }
-    None
+    found.sort_unstable();
+    found
 }
 
 /// Returns the common .git directory of a linked worktree: its file `.git` names a directory, and
@@ -291,9 +295,9 @@ mod tests {
         std::fs::create_dir(folder.path().join("inner")).unwrap();
         std::fs::write(folder.path().join("inner/file"), "").unwrap();
         let stat = lstat(folder.path()).unwrap();
-        assert_eq!(find_foreign(folder.path(), (stat.st_uid, stat.st_gid)), None);
-        let other = (stat.st_uid, stat.st_gid + 1);
-        assert_eq!(find_foreign(folder.path(), other), Some(folder.path().to_path_buf()));
+        let found = |gid| find_foreign(folder.path(), (stat.st_uid, gid));
+        assert_eq!(found(stat.st_gid), Vec::<PathBuf>::new());
+        assert_eq!(found(stat.st_gid + 1), ["inner", "inner/file"].map(PathBuf::from));
     }
 
     #[test]

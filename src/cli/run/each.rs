@@ -356,6 +356,10 @@ impl Display {
             let changes = changes.unwrap_or_default();
             self.print(&format!("{}: {}{changes}", row.name(), row.outcome()));
         }
+        let vanished = row.end.as_ref().and_then(|end| end.vanished.as_ref());
+        if let Some(vanished) = vanished.filter(|_| !self.quiet) {
+            self.print(&format!("{}: {vanished}", row.name()));
+        }
     }
 
     fn print(&self, text: &str) {

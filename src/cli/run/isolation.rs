@@ -50,6 +50,8 @@ pub(super) struct Isolation {
     is_isolated: bool,
     /// The common `.git` of a linked worktree, which the worker sees in an overlay, too.
     git_common: Option<PathBuf>,
+    /// Entries of other users in the workspace, which are copied into an overlay.
+    foreign: Vec<PathBuf>,
     sockets: Vec<PathBuf>,
     needs: Needs,
     /// The variables of the command, without the variables of the preset and the worker.
@@ -85,6 +87,11 @@ impl PreparedCommand {
 }
 
 impl Isolation {
+    /// Returns the entries of other users that are copied into the overlay.
+    pub(super) fn foreign(&self) -> &[PathBuf] {
+        &self.foreign
+    }
+
     pub(super) fn is_isolated(&self) -> bool {
         self.is_isolated
     }
@@ -126,6 +133,7 @@ impl Isolation {
             engine: Engine::Copy,
             is_isolated: !access.no_sandbox,
             git_common: None,
+            foreign: Vec::new(),
             sockets,
             needs,
             environment: choose_variables(access, reporter)?,
@@ -188,7 +196,10 @@ impl Isolation {
             reporter.notice(format!("the disk of {shown} is nearly full; the command may fail"));
         }
         match self.engine {
-            Engine::Overlay => self.git_common = preflight.git_common,
+            Engine::Overlay => {
+                self.git_common = preflight.git_common;
+                self.foreign = preflight.foreign;
+            }
             Engine::Copy => {
                 must_be_outside(root, place)?;
                 if let Some(path) = self.sockets.iter().find(|path| place.holds(path)) {

@@ -156,9 +156,7 @@ impl RegistryRecord {
     }
 
     pub fn for_copy(self, registry: FolderId, folder: FolderId) -> RegistryRecord {
-        // The copy has no draft on which a person could still decide.
-        let draft = self.draft.filter(|state| !state.is_open());
-        RegistryRecord { registry, folder, draft, ..self }
+        RegistryRecord { registry, folder, ..self }
     }
 
     pub fn metadata(&self) -> &Map<String, Value> {

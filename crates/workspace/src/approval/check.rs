@@ -111,6 +111,8 @@ pub(super) fn check(
     merging: Option<&MergeSource<'_>>,
 ) -> Result<ApplyPlan> {
     let mut plan = ApplyPlan::default();
+    let renames = merging.map(|_| selection.renames()).unwrap_or_default();
+    let mut moved: Vec<ChangeStep> = Vec::new();
     for change in selection.changes.values() {
         let path = &change.path;
         let current = current(workspace, selection, change);
@@ -118,9 +120,17 @@ pub(super) fn check(
             Ok(current) => match compare(change, current.clone()) {
                 ChangeVerdict::Conflict(reason) => {
                     let merged = match (merging, current) {
-                        (Some(source), Some(current)) => {
-                            try_merge(workspace, change, current, source)?
-                        }
+                        (Some(source), Some(current)) => match renames.get(path) {
+                            Some(added) => {
+                                let step = (workspace, change, current);
+                                let merged = merge_renamed(step, added, source)?;
+                                merged.map(|(removal, addition)| {
+                                    moved.push(addition);
+                                    removal
+                                })
+                            }
+                            None => try_merge(workspace, change, current, source)?,
+                        },
                         _ => None,
                     };
                     merged.map_or(ChangeVerdict::Conflict(reason), |step| {
@@ -139,6 +149,15 @@ pub(super) fn check(
                 if merging.is_some() {
                     return Ok(plan);
                 }
+            }
+        }
+    }
+    for step in moved {
+        match plan.steps.get_mut(&step.path).filter(|planned| planned.before.is_none()) {
+            Some(planned) => *planned = step,
+            None => {
+                let reason = "it was made meanwhile".to_owned();
+                plan.conflicts.push(Conflict { path: step.path, reason });
             }
         }
     }
@@ -281,6 +300,37 @@ fn try_merge(
     let after = EntryState { mode, size, sha256, ..to.clone() };
     let merged = Some(merged);
     Ok(Some(ChangeStep { path: path.clone(), before: Some(before), after: Some(after), merged }))
+}
+
+/// Merges a file that others changed and the worker moved. Returns the removal of the old path, and
+/// the file at the new one.
+fn merge_renamed(
+    (workspace, change, current): (&Dir, &Change, WorkspaceEntry),
+    added: &Change,
+    source: &MergeSource<'_>,
+) -> Result<Option<(ChangeStep, ChangeStep)>> {
+    let (Some(from), Some(to)) = (&change.from, &added.to) else { return Ok(None) };
+    if current.kind() != EntryKind::File || !change.is_from_known {
+        return Ok(None);
+    }
+    let read = || {
+        let now = read_limited(workspace.open_workspace_file(&change.path)?)?;
+        let (base, new) =
+            (source.base.read(&change.path, from)?, source.new.read(&added.path, to)?);
+        Ok(base.zip(new).zip(now))
+    };
+    let contents = read().during("merge", workspace.path(), change.path.as_bytes())?;
+    let Some(((base, new), now)) = contents else { return Ok(None) };
+    let merged = merge([&base, &now, &new], source.action)?;
+    let is_clean = |merged: &MergedContent| merged.conflicts == 0 || source.marks_conflicts;
+    let Some(merged) = merged.filter(is_clean) else { return Ok(None) };
+    let before = Some(current.with_hash(hash_bytes(&now)));
+    let (size, sha256) = (merged.bytes.len() as u64, hash_bytes(&merged.bytes));
+    let after = Some(EntryState { mode: permissions(to), size, sha256, ..to.clone() });
+    Ok(Some((
+        ChangeStep { path: change.path.clone(), before, after: None, merged: None },
+        ChangeStep { path: added.path.clone(), before: None, after, merged: Some(merged) },
+    )))
 }
 
 /// Keeps each folder in which others have entries, and finds entries whose folder is missing.

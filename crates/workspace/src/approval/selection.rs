@@ -178,6 +178,44 @@ impl ChangeSelection {
         (!rest.changes.keys().any(is_dropped)).then_some(rest)
     }
 
+    /// Returns the files that the worker moved, by their old paths: a removed file and an added one
+    /// of the same content, and other files that went from one folder to another with such files.
+    pub(super) fn renames(&self) -> BTreeMap<RelPath, &Change> {
+        let file = |state: &Option<EntryState>| {
+            state.clone().filter(|state| state.kind == EntryKind::File && state.size > 0)
+        };
+        let removed = || self.changes.values().filter(|change| change.to.is_none());
+        let added = || self.changes.values().filter(|change| change.from.is_none());
+        let mut by_content: BTreeMap<String, Vec<&Change>> = BTreeMap::new();
+        for change in added() {
+            let state = file(&change.to);
+            by_content.entry(state.map_or(String::new(), |it| it.sha256)).or_default().push(change);
+        }
+        let (mut found, mut folders) = (BTreeMap::new(), BTreeMap::new());
+        for change in removed() {
+            let Some(state) = file(&change.from) else { continue };
+            if let Some([same]) = by_content.get(&state.sha256).map(Vec::as_slice) {
+                folders.insert(change.path.parent(), same.path.parent());
+                found.insert(change.path.clone(), *same);
+            }
+        }
+        for change in removed().filter(|change| file(&change.from).is_some()) {
+            let folder = folders.get(&change.path.parent());
+            let moved = folder.zip(change.path.file_name());
+            let moved = moved.and_then(|(folder, name)| self.changes.get(&folder.join(&name)));
+            let moved = moved.filter(|it| it.from.is_none() && file(&it.to).is_some());
+            if let Some(moved) = moved {
+                found.entry(change.path.clone()).or_insert(moved);
+            }
+        }
+        found
+    }
+
+    /// Returns the old and the new paths of the files that the worker moved.
+    pub fn moved(&self) -> Vec<(RelPath, RelPath)> {
+        self.renames().into_iter().map(|(old, change)| (old, change.path.clone())).collect()
+    }
+
     pub(super) fn from_changes(changes: impl IntoIterator<Item = Change>) -> ChangeSelection {
         let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
         ChangeSelection { changes, ..ChangeSelection::default() }

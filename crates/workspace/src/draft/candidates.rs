@@ -94,6 +94,8 @@ pub(super) struct OverlayWalk<'a> {
     pub(super) rules: IgnoreRules,
     /// Number of ignored paths; an ignored directory counts once.
     pub(super) ignored: u64,
+    /// Entries of the upper layer that did not change since this time are copies of other users'.
+    pub(super) copied_at: Option<Time>,
     pub(super) visitor: &'a mut dyn Visitor,
 }
 
@@ -144,8 +146,12 @@ impl OverlayWalk<'_> {
             };
         }
         let is_folder = stat.kind == Kind::Folder;
+        let is_copy = self.copied_at.is_some_and(|copied_at| stat.ctime < copied_at);
+        if is_copy && !is_folder {
+            return Ok(());
+        }
         if self.rules.is_ignored(&path, is_folder) {
-            self.ignored += 1;
+            self.ignored += u64::from(!is_copy);
             return Ok(());
         }
         let is_hidden = self.is_hidden(&path);

@@ -42,10 +42,26 @@ impl Draft {
     ///
     /// The worker has a draft, or the store cannot be written.
     pub fn create(store: &Store, id: &Name, mut record: DraftRecord) -> Result<(Draft, Lock)> {
-        let path = store.root().path().to_path_buf();
         let mode = || store.root().enter(&RelPath::constant(WORKERS).join(id))?.own_mode();
         record.folder_mode = mode().ok();
         record.identify_workspace();
+        Draft::make(store, id, record)
+    }
+
+    /// Copies the record of this draft, which has ended, into the store of a copy of its worker.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub fn copy_to(&self, store: &Store) -> Result<()> {
+        if Draft::open(store, &self.worker)?.is_some() {
+            return Ok(());
+        }
+        Draft::make(store, &self.worker, self.record.clone()).map(drop)
+    }
+
+    fn make(store: &Store, id: &Name, record: DraftRecord) -> Result<(Draft, Lock)> {
+        let path = store.root().path().to_path_buf();
         let create = || {
             let name = Name::new(DRAFTS)?;
             if store.root().kind(&RelPath::constant(DRAFTS))?.is_none() {
@@ -224,6 +240,9 @@ pub struct DraftRecord {
     /// The repository whose top is the workspace.
     #[serde(default)]
     pub repository: Option<StartedRepository>,
+    /// Time after which the worker wrote: files of other users were copied into its layer before.
+    #[serde(default)]
+    pub(super) copied_at: Option<Timestamp>,
     /// The command and its arguments, percent-encoded.
     #[serde(default)]
     command: Vec<String>,
@@ -308,6 +327,7 @@ impl DraftRecord {
             hidden: Vec::new(),
             workspace_entry: None,
             repository: None,
+            copied_at: None,
             command: Vec::new(),
             preset: None,
             continues: None,

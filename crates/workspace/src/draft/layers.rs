@@ -51,14 +51,14 @@ pub enum MissingPart {
 }
 
 impl Draft {
-    /// Makes the layers: empty ones of an overlay, or a copy of the workspace. The worker's view
-    /// lacks the paths that the record hides.
+    /// Makes the layers: empty ones of an overlay, but for copies of the paths `foreign`, or a copy
+    /// of the workspace. The worker's view lacks the paths that the record hides.
     ///
     /// # Errors
     ///
     /// The workspace cannot be read, the draft cannot be written, or a path to hide leads through a
     /// link.
-    pub fn prepare(&self) -> WriteResult<()> {
+    pub fn prepare(&mut self, foreign: &[PathBuf]) -> WriteResult<()> {
         let workspace = self.record().workspace();
         let lower = OpenFolder::open(&workspace).during("open", &workspace, b"")?;
         let prepare = || {
@@ -85,6 +85,13 @@ impl Draft {
         };
         prepare().during("prepare", self.folder().path(), b"")?;
         if self.record().engine == Engine::Overlay {
+            for path in foreign {
+                let bytes = path.as_os_str().as_encoded_bytes();
+                self.copy_foreign(&lower, bytes).during("copy", &workspace, bytes)?;
+            }
+            if !foreign.is_empty() {
+                self.update(|record| record.copied_at = Some(next_tick()))?;
+            }
             for path in self.record().hidden() {
                 let bytes = path.as_os_str().as_encoded_bytes();
                 self.hide(&lower, bytes).during("hide", &workspace, bytes)?;
@@ -161,13 +168,51 @@ impl Draft {
 
     /// Hides the path `hidden` of the workspace `lower`, if it is there.
     fn hide(&self, lower: &OpenFolder, hidden: &[u8]) -> Result<()> {
-        let hidden = RelPath::parse(hidden)?;
-        let name = hidden.file_name().ok_or(Error::InvalidName)?;
+        let Some((upper, folder, name)) = self.enter_both(lower, hidden)? else { return Ok(()) };
+        let stat = folder.as_ref().unwrap_or(lower).stat(&name)?;
+        if stat.is_some() { upper.create_whiteout(&name) } else { Ok(()) }
+    }
+
+    /// Copies the path `foreign` of the workspace `lower` into the upper layer, where it belongs to
+    /// the worker. A file that cannot be read stays as it is.
+    fn copy_foreign(&self, lower: &OpenFolder, foreign: &[u8]) -> Result<()> {
+        let path = RelPath::parse(foreign)?;
+        if self.hidden_paths().iter().any(|hidden| path.is_within(hidden)) {
+            return Ok(());
+        }
+        let Some((upper, folder, name)) = self.enter_both(lower, foreign)? else { return Ok(()) };
+        let folder = folder.as_ref().unwrap_or(lower);
+        let Some(stat) = folder.stat(&name)? else { return Ok(()) };
+        let copied = match stat.kind {
+            Kind::File => copy_content(folder, &name, &upper, stat.mode & MODE),
+            Kind::Link => upper.create_link(&name, &folder.read_link(&name)?, &stat),
+            Kind::Folder => folder.enter(&name)?.list().and_then(|_| {
+                upper.enter_or_create(&name)?.set_attributes(stat.mode & MODE, &stat)
+            }),
+            Kind::Special => Ok(()),
+        };
+        match copied {
+            Err(Error::Io(Errno::ACCESS)) => Ok(()),
+            Err(error) if is_gone(&error) => Ok(()),
+            copied => copied,
+        }
+    }
+
+    /// Opens the folder of a path in the upper layer, with the attributes that it has in the
+    /// workspace `lower`, and in the workspace, where `None` is the root. Returns `None` if it is
+    /// not there.
+    fn enter_both(
+        &self,
+        lower: &OpenFolder,
+        path: &[u8],
+    ) -> Result<Option<(Dir, Option<OpenFolder>, Name)>> {
+        let path = RelPath::parse(path)?;
+        let name = path.file_name().ok_or(Error::InvalidName)?;
         let mut upper = self.folder().enter(&RelPath::constant(UPPER))?;
         let mut folder: Option<OpenFolder> = None;
-        for name in hidden.parent().names() {
+        for name in path.parent().names() {
             let entered = match folder.as_ref().unwrap_or(lower).enter(&name) {
-                Err(Error::NotFound) => return Ok(()),
+                Err(Error::NotFound) => return Ok(None),
                 entered => entered?,
             };
             upper = upper.enter_or_create(&name)?;
@@ -175,8 +220,7 @@ impl Draft {
             upper.set_attributes(stat.mode, &stat)?;
             folder = Some(entered);
         }
-        let stat = folder.as_ref().unwrap_or(lower).stat(&name)?;
-        if stat.is_some() { upper.create_whiteout(&name) } else { Ok(()) }
+        Ok(Some((upper, folder, name)))
     }
 
     /// Returns facts about the draft that a person must know.
@@ -319,6 +363,11 @@ impl Copying<'_> {
 
 /// Copies a file. Returns the size and the hash of the copy.
 fn copy_file(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<ContentHash> {
+    copy_content(from, name, to, mode)?;
+    ContentHash::of(to.open_to_read(name)?.ok_or(Error::NotFound)?)
+}
+
+fn copy_content(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<()> {
     let (source, mut before) = from.open_file(name)?;
     let copy = to.create_file(name)?;
     for _ in 0..ATTEMPTS {
@@ -329,10 +378,7 @@ fn copy_file(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<Cont
         }
         before = after;
     }
-    let written = to.open_to_read(name)?.ok_or(Error::NotFound)?;
-    let id = ContentHash::of(written)?;
-    set_file_attributes(&copy, mode, &before)?;
-    Ok(id)
+    set_file_attributes(&copy, mode, &before)
 }
 
 /// Copies `size` bytes, or as many as there are. Holes stay holes.

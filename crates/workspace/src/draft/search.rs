@@ -22,7 +22,7 @@ use swarmletfs_base::model::{
     EntryState, KeptCommits, WorkspaceChanges,
 };
 use swarmletfs_base::name::{Name, RelPath};
-use swarmletfs_base::store::{EntryStat, OpenFolder};
+use swarmletfs_base::store::{EntryStat, OpenFolder, Time};
 use swarmletfs_record::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
 use swarmletfs_trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
 
@@ -300,8 +300,17 @@ impl ChangeSearch {
             walk.run(&upper, &lower)?;
             return Ok((walk.ignored, !walk.rules.is_incomplete()));
         }
-        let mut walk =
-            OverlayWalk { workspace, hidden, deadline, may_change_modes, rules, ignored, visitor };
+        let copied_at = record.copied_at.map(Time::from);
+        let mut walk = OverlayWalk {
+            workspace,
+            hidden,
+            deadline,
+            may_change_modes,
+            rules,
+            ignored,
+            copied_at,
+            visitor,
+        };
         walk.run(&upper, &lower)?;
         Ok((walk.ignored, !walk.rules.is_incomplete()))
     }

@@ -47,8 +47,8 @@ impl Bed {
         }
         let mut record = DraftRecord::new(&workspace, engine);
         change(&mut record);
-        let (draft, lock) = Draft::create(&store, worker.id(), record).unwrap();
-        draft.prepare().unwrap();
+        let (mut draft, lock) = Draft::create(&store, worker.id(), record).unwrap();
+        draft.prepare(&[]).unwrap();
         Bed { folder, draft, worker, _lock: lock }
     }
 
