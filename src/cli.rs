@@ -376,7 +376,7 @@ pub fn main() -> ExitCode {
             review::list_all(&arguments.write, arguments.json)
         }
         Command::Changes(arguments) => changes::run(&arguments),
-        Command::Rebase(arguments) => run::rebase(&arguments),
+        Command::Rebase(arguments) => Ok(run::rebase(&arguments)),
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Undo(arguments) => apply::run_undo(&arguments),
         Command::Discard(arguments) => apply::run_discard(&arguments),

@@ -8,9 +8,9 @@ use super::terminal::print_message;
 use super::write_args::into_cli_error;
 use crate::approval::Approval;
 use crate::name::{Name, RelPath};
+use crate::trace::swarmlet::COMMENTS;
 use swarmletfs_record::write::{Dir, Error, Result, Store};
 
-const COMMENTS: &str = "comments.txt";
 /// Maximum size of all comments, in bytes.
 const SIZE_MAX: u64 = 1 << 20;
 

@@ -184,8 +184,8 @@ impl Archive {
         &self.path
     }
 
-    /// Copies the worker `id` of `source` and the record of its draft, waits for the disk, and compares the copy with the
-    /// worker by content. An equal copy that is there already is enough.
+    /// Copies the worker `id` of `source` and the record of its draft, waits for the disk, and
+    /// compares the copy with the worker by content. An equal copy that is there already is enough.
     ///
     /// # Errors
     ///

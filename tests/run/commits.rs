@@ -191,11 +191,19 @@ fn hostile_commits_stay_outside() {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&bundle, bytes).unwrap();
         refused(&apply(&place, &["--commits"]), "is not the one that its runner wrote");
-        // A file that the worker put in its place is removed.
-        place
-            .sh(&["--id", "planted"], "echo x > $SWARMLET_STORE/workers/planted/commits.bundle")
-            .assert_success();
-        assert!(!place.at("store/workers/planted/commits.bundle").exists());
+        // Files that the worker put in the place of others' are removed.
+        let plant =
+            "cd $SWARMLET_STORE/workers/planted; echo x | tee commits.bundle > comments.txt";
+        place.sh(&["--id", "planted"], plant).assert_success();
+        for name in ["commits.bundle", "comments.txt"] {
+            assert!(!place.at("store/workers/planted").join(name).exists(), "{name}");
+        }
+        // A file that it could not see is no file that it removed.
+        place.outside("echo secret > .env; git add .env; git commit -qm env");
+        let hidden = ["--id", "hidden", "--hide", ".env"];
+        place.run(&hidden, &["sh", "-c", "git commit -qam 'No secret'"]).assert_success();
+        let done = swarmletfs(&place, &["apply", "hidden", "--yes", "--commits"]);
+        refused(&done, "they change .env, which it could not see");
     }
 }
 

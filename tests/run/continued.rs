@@ -95,7 +95,8 @@ fn a_worker_goes_on_with_the_changes_of_another_one() {
 #[test]
 fn comments_come_into_the_prompt() {
     let place = Workspace::new();
-    place.outside("printf '#!/bin/sh\nprintf \"%s|\" \"$@\" >> said\n' > claude; chmod +x claude");
+    place.write("workspace/claude", "#!/bin/sh\nprintf '%s|' \"$@\" >> said\n");
+    place.outside("chmod +x claude");
     place.run(&[], &["./claude", "-p", "Do it", "--verbose"]).assert_success();
     let refused = go_on(&place, "w", &[], &[]);
     assert_eq!(refused.code, Some(125), "{refused:#?}");
@@ -171,7 +172,9 @@ fn commits_are_there_when_a_worker_goes_on() {
         assert_eq!(done.assert_success().out, "?? c\ntwo\none\nmine\nfirst\n", "{done:#?}");
         assert_eq!(place.outside("git log --format=%s; git status --short"), "mine\nfirst\n");
         swarmletfs(&place, &["apply", "w", "--commits", "--yes"]).assert_success();
-        let log = place.outside("git log --format='%an %s'; git status --short; git fsck --strict");
+        let log = place.outside(
+            "git log --format='%an %s'; git status --short; git fsck --strict --no-dangling",
+        );
         assert_eq!(log, "Agent two\nAgent one\nT mine\nT first\n?? c\n");
     }
 }

@@ -243,7 +243,7 @@ fn find_foreign(workspace: &Path, owner: (u32, u32)) -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for name in files::list(&workspace.join(&folder)).unwrap_or_default() {
             let path = folder.join(OsStr::from_bytes(&name));
-            let Ok(stat) = lstat(&workspace.join(&path)) else { continue };
+            let Ok(stat) = lstat(workspace.join(&path)) else { continue };
             if FileType::from_raw_mode(stat.st_mode).is_dir() {
                 folders.push(path.clone());
             }

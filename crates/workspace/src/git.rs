@@ -25,13 +25,14 @@ const OUTPUT_MAX: u64 = 64 << 20;
 /// Variables of the user that git receives. Others could lead it to another repository or program.
 const VARIABLES: [&str; 5] = ["PATH", "HOME", "XDG_CONFIG_HOME", "USER", "TMPDIR"];
 /// Settings that keep git from running programs, and that bound its memory.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 10] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.packedGitLimit=256m",
     "core.packedGitWindowSize=32m",
     "fetch.fsckObjects=true",
     "gc.auto=0",
+    "log.showSignature=false",
     "maintenance.auto=false",
     "pack.threads=1",
     "pack.windowMemory=64m",
@@ -156,18 +157,19 @@ fn run(mut git: Command, errors: &mut File) -> io::Result<GitOutput> {
     let mut out = Vec::new();
     let (done, ended) = mpsc::channel::<()>();
     let is_late = thread::scope(|scope| {
-        let watch = scope.spawn(move || {
+        let watch = thread::Builder::new().spawn_scoped(scope, move || {
             let is_late = ended.recv_timeout(TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout);
             if let Some(pid) = pid.filter(|_| is_late) {
                 let _ = kill_process(pid, Signal::KILL);
             }
             is_late
-        });
+        })?;
         let read = child.stdout.take().map(|pipe| pipe.take(OUTPUT_MAX + 1).read_to_end(&mut out));
         drop(done);
         let is_late = watch.join().unwrap_or_default();
         read.transpose().map(|_| is_late)
-    })?;
+    });
+    let is_late = is_late.inspect_err(|_| drop(child.kill()))?;
     let excess = out.len() as u64 > OUTPUT_MAX;
     if excess {
         let _ = child.kill();

@@ -13,6 +13,7 @@ use crate::cli::drafts::{self, open};
 use crate::cli::exit;
 use crate::cli::terminal::{Prompt, print_message, shell_quote};
 use crate::cli::write_args::into_cli_error;
+use crate::model::ReviewState;
 use crate::name::RelPath;
 use crate::text::count;
 use crate::text::unified::{self, split_diff};
@@ -126,6 +127,10 @@ fn apply(
 
 fn add_comments(store: &Store, approval: &Approval<'_>, new: &[String]) -> anyhow::Result<()> {
     let worker = store.worker(approval.id().as_bytes()).map_err(into_cli_error)?;
+    if approval.review_state().map_err(into_cli_error)? == ReviewState::Running {
+        let id = approval.id().display();
+        anyhow::bail!("cannot comment on {id}: it still runs; try again when it has ended");
+    }
     drafts::add_comments(worker.folder(), new)
 }
 

@@ -9,13 +9,14 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, FromArgMatches, ValueEnum};
 
-use super::each::{PLACEHOLDER, fill_in};
+use super::each::{fill_in, has_placeholder};
 use super::environment::Preset;
 use super::report::Reporter;
 use super::{PROGRAM, RunArgs, StartPlace, session, with_drafts};
-use crate::approval::{Approval, Merging};
+use crate::approval::Approval;
 use crate::catalog::Freshness;
 use crate::cli::drafts::{self, open};
+use crate::cli::exit;
 use crate::cli::record::command_line;
 use crate::cli::store_selection::StoreSelection;
 use crate::cli::terminal::shell_quote;
@@ -36,12 +37,6 @@ const AGENTS: [&str; 8] =
 /// Most checks of a worker that are run again.
 const CHECKS_MAX: usize = 3;
 
-/// The worker that another one goes on for.
-pub(super) struct Previous<'a> {
-    pub(super) approval: Approval<'a>,
-    pub(super) merging: Merging,
-}
-
 /// Runs a worker that goes on with the changes of the worker `id`.
 ///
 /// # Errors
@@ -61,7 +56,7 @@ pub(super) fn run(
         let comments = drafts::read_comments(worker.folder())?;
         adopt(store, &approval, &mut arguments, comments.as_deref())?;
         let place = StartPlace::find(&arguments.workspace)?;
-        let previous = Previous { approval, merging: MergeWay::merging(arguments.merge) };
+        let previous = session::Previous { approval, merging: MergeWay::merging(arguments.merge) };
         let code = session::run_in(store, &arguments, &place, reporter, Some(&previous))?;
         if comments.is_some() && comments == drafts::read_comments(worker.folder())? {
             drafts::remove_comments(worker.folder())?;
@@ -104,10 +99,8 @@ fn adopt(
             )
         })?;
     } else {
-        let has_place =
-            |word: &OsString| memchr::memmem::find(word.as_bytes(), PLACEHOLDER).is_some();
         match &prompt {
-            None if arguments.command.iter().any(has_place) => {
+            None if has_placeholder(&arguments.command) => {
                 bail!("cannot fill {{}} in: nobody commented on {id}");
             }
             None => {}
@@ -191,18 +184,23 @@ pub(crate) struct RebaseArgs {
 }
 
 /// Brings the draft of a worker onto the workspace of now.
-///
-/// # Errors
-///
-/// See [`run`].
-pub(crate) fn rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn rebase(arguments: &RebaseArgs) -> ExitCode {
+    try_rebase(arguments).unwrap_or_else(|error| {
+        exit::report(Err(error));
+        exit::not_recorded()
+    })
+}
+
+fn try_rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
     let here = StartPlace::find(Path::new("."))?.workspace;
     let write = arguments.write.resolved(&here)?;
     let reporter = Reporter::person(write.quiet);
-    let checks = match arguments.check.is_empty() {
-        true => write.with_store(|store| Ok(last_checks(store, &arguments.worker)))?,
-        false => arguments.check.clone(),
-    };
+    let (worker, checks) = write.with_store(|store| {
+        let worker = open(store, &arguments.worker)?.id().clone();
+        let own = || last_checks(store, &worker);
+        let checks = if arguments.check.is_empty() { own() } else { arguments.check.clone() };
+        Ok((worker, checks))
+    })?;
     if checks.is_empty() {
         reporter.notice("no check of the worker is known, so none is run; try --check CMD");
     }
@@ -212,9 +210,8 @@ pub(crate) fn rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
         [check] => check.clone(),
         checks => checks.iter().map(|check| format!("(\n{check}\n) || exit\n")).collect(),
     };
-    let id = arguments.worker.to_string_lossy();
-    let mut line: Vec<OsString> = vec!["run".into(), "--continue".into(), arguments.worker.clone()];
-    line.extend(["--task".into(), format!("Rebase {id}").into(), "--".into()]);
+    let task = format!("Rebase {}", worker.to_text());
+    let mut line: Vec<OsString> = ["run", "--task", &task, "--"].map(OsString::from).to_vec();
     let recorded = [PROGRAM, "record", "--", "sh", "-c", &script];
     let plain = recorded.into_iter().skip(if checks.is_empty() { 3 } else { 0 });
     line.extend(plain.map(OsString::from));
@@ -222,17 +219,16 @@ pub(crate) fn rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
     let mut run_arguments = RunArgs::from_arg_matches(&parsed)?;
     run_arguments.write = write;
     run_arguments.merge = arguments.merge;
-    run(run_arguments, &arguments.worker, &reporter)
+    run(run_arguments, worker.as_os_str(), &reporter)
 }
 
 /// Returns the commands of the last checks in the record of a worker.
-fn last_checks(store: &Store, worker: &OsStr) -> Vec<String> {
+fn last_checks(store: &Store, worker: &Name) -> Vec<String> {
     let read = || {
-        let approval = open(store, &worker.to_owned()).ok()?;
         let selection = StoreSelection::only(store.root().path().to_path_buf());
         let view = selection.open(Freshness::default()).ok()?;
         let visible = view.visible();
-        let member = visible.members.iter().find(|it| it.entry.id.0 == *approval.id())?;
+        let member = visible.members.iter().find(|it| it.entry.id.0 == *worker)?;
         let fingerprint = view.fingerprint(member, true).ok()?;
         let record = view.record(member, &fingerprint, Deadline::never()).ok()?;
         let checks =

@@ -35,7 +35,7 @@ use crate::cli::write_args::{self, WriteArgs};
 use crate::text;
 
 /// The part of a command that is replaced by the line.
-pub(super) const PLACEHOLDER: &[u8] = b"{}";
+const PLACEHOLDER: &[u8] = b"{}";
 
 /// Runs a worker for each line of the file at `tasks`, and prints a table of their ends.
 ///
@@ -43,8 +43,7 @@ pub(super) const PLACEHOLDER: &[u8] = b"{}";
 ///
 /// The file cannot be read or has no line, or the command has no placeholder.
 pub(super) fn run(arguments: &RunArgs, tasks: &Path) -> anyhow::Result<ExitCode> {
-    let has_placeholder = |word: &OsString| memmem::find(word.as_bytes(), PLACEHOLDER).is_some();
-    if !arguments.command.iter().any(has_placeholder) {
+    if !has_placeholder(&arguments.command) {
         let message = "no argument of the command has {}, which each line replaces";
         return Err(UsageError(message.to_owned()).into());
     }
@@ -100,6 +99,11 @@ pub(super) fn run_line(mut arguments: RunArgs, line: &OsStr) -> ExitCode {
         reporter.failure(&error);
         exit::not_recorded()
     })
+}
+
+/// Returns true if a word of a command has a place for the line.
+pub(super) fn has_placeholder(command: &[OsString]) -> bool {
+    command.iter().any(|word| memmem::find(word.as_bytes(), PLACEHOLDER).is_some())
 }
 
 pub(super) fn fill_in(word: &OsStr, line: &OsStr) -> OsString {

@@ -20,11 +20,10 @@ use rustix::fs::{FileType, fstat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Map, Value};
 
-use super::continued::Previous;
 use super::isolation::{self, Isolation};
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::{RunArgs, StartPlace};
-use crate::approval::{keep_review_state, recover_workspace};
+use crate::approval::{Approval, Merging, keep_review_state, recover_workspace};
 use crate::cli::exit;
 use crate::cli::record::command_line;
 use crate::cli::run_command::{self, CommandSpec, Ended, Sink, StreamMode};
@@ -63,6 +62,12 @@ impl Sink for LogSink {
         }
         std::io::Write::write_all(&mut self.log, bytes).context("cannot write logs/execution.log")
     }
+}
+
+/// The worker that another one goes on for.
+pub(super) struct Previous<'a> {
+    pub(super) approval: Approval<'a>,
+    pub(super) merging: Merging,
 }
 
 /// Runs a new worker, or the one that waits. It goes on with the changes of `previous`, if there is

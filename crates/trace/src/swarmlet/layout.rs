@@ -29,6 +29,8 @@ pub const CHANGES: &str = "changes";
 pub const BASE: &str = "base";
 /// The bundle of git with the commits that a worker made in its view of a workspace.
 pub const COMMITS: &str = "commits.bundle";
+/// The comments of a person on the changes of a worker, which wait for it.
+pub const COMMENTS: &str = "comments.txt";
 /// The directory of the files that were replaced when changes were applied.
 pub const APPLIED: &str = "applied";
 /// Directories in a store's root that are not workers, unless they look like one.

@@ -277,29 +277,39 @@ fn try_merge(
     {
         return Ok(None);
     }
-    let path = &change.path;
-    let read = || {
-        let base = source.base.read(path, from)?;
-        let new = match &change.part {
-            Some(part) => Some(part.to_vec()),
-            None => source.new.read(path, to)?,
-        };
-        let now = read_limited(workspace.open_workspace_file(path)?)?;
-        Ok(base.zip(new).zip(now))
+    let new = || match &change.part {
+        Some(part) => Ok(Some(part.to_vec())),
+        None => source.new.read(&change.path, to),
     };
-    let contents = read().during("merge", workspace.path(), path.as_bytes())?;
-    let Some(((base, new), now)) = contents else { return Ok(None) };
-    let merged = merge([&base, &now, &new], source.action)?;
-    let is_clean = |merged: &MergedContent| merged.conflicts == 0 || source.marks_conflicts;
-    let Some(merged) = merged.filter(is_clean) else { return Ok(None) };
+    let merged = merge_with_current(workspace, (&change.path, from), new, source)?;
+    let Some((hash, merged)) = merged else { return Ok(None) };
     let merged = MergedContent { is_part: change.part.is_some(), ..merged };
-    let before = current.with_hash(hash_bytes(&now));
+    let before = current.with_hash(hash);
     // A write between the two reads is found before the file is replaced.
     let mode = if changes_mode { permissions(to) } else { before.meta.mode };
     let (size, sha256) = (merged.bytes.len() as u64, hash_bytes(&merged.bytes));
     let after = EntryState { mode, size, sha256, ..to.clone() };
-    let merged = Some(merged);
-    Ok(Some(ChangeStep { path: path.clone(), before: Some(before), after: Some(after), merged }))
+    let (path, merged) = (change.path.clone(), Some(merged));
+    Ok(Some(ChangeStep { path, before: Some(before), after: Some(after), merged }))
+}
+
+/// Merges the file `path` of the workspace with a content of the worker. Returns the hash of the
+/// file now, and the merged content.
+fn merge_with_current(
+    workspace: &Dir,
+    (path, from): (&RelPath, &EntryState),
+    new: impl FnOnce() -> PathResult<Option<Vec<u8>>>,
+    source: &MergeSource<'_>,
+) -> Result<Option<(String, MergedContent)>> {
+    let read = || {
+        let now = read_limited(workspace.open_workspace_file(path)?)?;
+        Ok(source.base.read(path, from)?.zip(new()?).zip(now))
+    };
+    let contents = read().during("merge", workspace.path(), path.as_bytes())?;
+    let Some(((base, new), now)) = contents else { return Ok(None) };
+    let merged = merge([&base, &now, &new], source.action)?;
+    let merged = merged.filter(|merged| merged.conflicts == 0 || source.marks_conflicts);
+    Ok(merged.map(|merged| (hash_bytes(&now), merged)))
 }
 
 /// Merges a file that others changed and the worker moved. Returns the removal of the old path, and
@@ -313,18 +323,10 @@ fn merge_renamed(
     if current.kind() != EntryKind::File || !change.is_from_known {
         return Ok(None);
     }
-    let read = || {
-        let now = read_limited(workspace.open_workspace_file(&change.path)?)?;
-        let (base, new) =
-            (source.base.read(&change.path, from)?, source.new.read(&added.path, to)?);
-        Ok(base.zip(new).zip(now))
-    };
-    let contents = read().during("merge", workspace.path(), change.path.as_bytes())?;
-    let Some(((base, new), now)) = contents else { return Ok(None) };
-    let merged = merge([&base, &now, &new], source.action)?;
-    let is_clean = |merged: &MergedContent| merged.conflicts == 0 || source.marks_conflicts;
-    let Some(merged) = merged.filter(is_clean) else { return Ok(None) };
-    let before = Some(current.with_hash(hash_bytes(&now)));
+    let new = || source.new.read(&added.path, to);
+    let merged = merge_with_current(workspace, (&change.path, from), new, source)?;
+    let Some((hash, merged)) = merged else { return Ok(None) };
+    let before = Some(current.with_hash(hash));
     let (size, sha256) = (merged.bytes.len() as u64, hash_bytes(&merged.bytes));
     let after = Some(EntryState { mode: permissions(to), size, sha256, ..to.clone() });
     Ok(Some((

@@ -64,7 +64,7 @@ impl BranchMove {
         &self.reference
     }
 
-    pub(super) fn new(&self) -> &str {
+    pub(super) fn tip(&self) -> &str {
         &self.new
     }
 
@@ -158,6 +158,12 @@ impl Approval<'_> {
         self.fetch(&git, kept)?;
         let paths = changed_paths(&git, tip)?;
         refuse_unasked(workspace, self.store_path(), &paths, rules)?;
+        let hidden = self.draft(ACTION).map(|draft| draft.hidden_paths()).unwrap_or_default();
+        let is_hidden = |path: &RelPath| hidden.iter().any(|hidden| path.is_within(hidden));
+        if let Some(entry) = paths.iter().find(|entry| is_hidden(&entry.path)) {
+            let reason = format!("they change {}, which it could not see", entry.path.display());
+            return Err(CommitRefusal::new(reason, plain));
+        }
         let branch_move = match target {
             CommitTarget::Branch(name) => {
                 let checked = git.output(&["check-ref-format", "--branch", name], b"")?;
@@ -195,8 +201,7 @@ impl Approval<'_> {
         let mut copy = tempfile::NamedTempFile::new()?;
         let name = Name::new(COMMITS).map_err(io::Error::other)?;
         let bundle = self.worker().folder().open_to_read(&name).ok().flatten();
-        let missing = || io::Error::other(format!("{COMMITS} is missing"));
-        let bundle = bundle.ok_or_else(missing)?;
+        let bundle = bundle.ok_or_else(|| io::Error::other(format!("{COMMITS} is missing")))?;
         let mut bundle = HashingReader::new(bundle);
         io::copy(&mut bundle, &mut copy)?;
         if bundle.into_hash().1 != kept.sha256 {
@@ -268,8 +273,8 @@ impl Approval<'_> {
 }
 
 fn repository(workspace: &Dir) -> io::Result<GitRepository> {
-    let none = || io::Error::other("the workspace is no repository of git any more");
-    GitRepository::of_workspace(workspace.path()).ok_or_else(none)
+    GitRepository::of_workspace(workspace.path())
+        .ok_or_else(|| io::Error::other("the workspace is no repository of git any more"))
 }
 
 /// Returns the commit of a reference; `None` if there is none.

@@ -217,13 +217,13 @@ fn place_commits(draft: &Draft, planned: &BranchMove, workspace: &Dir) -> io::Re
         let copied = folder.write_temporary(&mut index.as_slice());
         copied.and_then(|copy| copy.replace(&folder, &name)).map_err(other)?;
     }
-    git.with_index(&index).ask(&["read-tree", "-i", "-m", planned.new()])?;
+    git.with_index(&index).ask(&["read-tree", "-i", "-m", planned.tip()])?;
     let index = folder.read(&name, INDEX_MAX).map_err(other)?.unwrap_or_default();
     let reference = match planned.reference() {
         "HEAD" => view.git_dir.join(&Name::new("HEAD").map_err(other)?),
         name => view.common.join_path(&RelPath::parse(name.as_bytes()).map_err(other)?),
     };
-    let line = format!("{}\n", planned.new());
+    let line = format!("{}\n", planned.tip());
     let index_path = view.git_dir.join(&Name::new("index").map_err(other)?);
     let is_copy = draft.record().engine == Engine::Copy;
     let layer = NewView::open(&view.layer, view.lower, is_copy).map_err(other)?;

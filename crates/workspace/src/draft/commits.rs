@@ -288,6 +288,13 @@ fn enter(root: &Path, path: &RelPath) -> Option<OpenFolder> {
     Some(folder)
 }
 
+/// Returns true for a file that holds objects. Other files only make git faster.
+fn is_of_objects(name: &Name) -> bool {
+    let bytes = name.as_bytes();
+    let is_pack = [&b".pack"[..], b".idx"].iter().any(|end| bytes.ends_with(end));
+    is_pack || bytes.iter().all(u8::is_ascii_hexdigit)
+}
+
 /// Copies files of a worker. Links, devices and all else are left out.
 struct ObjectCopy {
     files: usize,
@@ -316,7 +323,7 @@ impl ObjectCopy {
                     let outside = outside.and_then(|outside| outside.enter(&name).ok());
                     self.folder(&inner, outside.as_ref(), &to.enter_or_create(&name)?, depth + 1)?;
                 }
-                Some(Kind::File) => {
+                Some(Kind::File) if outside.is_none() || is_of_objects(&name) => {
                     let is_outside = outside.map(|outside| outside.stat(&name)).transpose()?;
                     if is_outside.flatten().is_none() {
                         self.file(from, &name, to)?;

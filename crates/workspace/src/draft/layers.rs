@@ -100,7 +100,7 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn hidden_paths(&self) -> Vec<RelPath> {
+    pub(crate) fn hidden_paths(&self) -> Vec<RelPath> {
         let hidden = self.record().hidden();
         let hidden = hidden.iter().map(|path| RelPath::parse(path.as_os_str().as_encoded_bytes()));
         hidden.flatten().filter(|path| !path.is_root()).collect()

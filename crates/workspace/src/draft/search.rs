@@ -24,7 +24,9 @@ use swarmletfs_base::model::{
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{EntryStat, OpenFolder, Time};
 use swarmletfs_record::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
-use swarmletfs_trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
+use swarmletfs_trace::swarmlet::{
+    APPLIED, BASE, CHANGES, CHANGES_FILE, COMMENTS, METADATA, METRICS, RESULT,
+};
 
 /// Time in which the search after a worker's end reads contents. Changes with unread contents are
 /// refused.
@@ -189,7 +191,7 @@ impl ChangeSearch {
             }
             folder.make_self_accessible()?;
             // Removed first: after a crash, no list names contents that are not there.
-            for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
+            for name in [CHANGES_FILE, CHANGES, BASE, APPLIED, COMMENTS] {
                 folder.remove_all(&Name::new(name)?)?;
             }
             // Anything in the way of the record would prevent the end of the worker.
