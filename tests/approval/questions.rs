@@ -171,8 +171,8 @@ fn a_repository_that_is_made_during_the_question_is_a_conflict() {
     }
 }
 
-/// Promise: `review WORKER` applies the hunks that are taken, all or nothing, and keeps the comments
-/// for the agent.
+/// Promise: `review WORKER` applies the hunks that are taken, all or nothing, and keeps the
+/// comments for the agent.
 #[test]
 fn hunks_are_taken_left_and_commented_on() {
     let lines = |second: &str, last: &str| {

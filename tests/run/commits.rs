@@ -320,8 +320,8 @@ fn random_histories_come_out_as_git_would_rebase_them() {
     }
 }
 
-/// Promise: A file that others changed before the worker did has the content of the commit before, so
-/// that it shows a diff and can be merged.
+/// Promise: A file that others changed before the worker did has the content of the commit before,
+/// so that it shows a diff and can be merged.
 #[test]
 fn a_file_that_others_changed_is_compared_with_the_commit() {
     if !has_git() {

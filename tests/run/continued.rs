@@ -39,8 +39,8 @@ fn workspace() -> [Workspace; 2] {
     places
 }
 
-/// Promise: `run --continue` starts a worker with the changes of another one, on the workspace as it
-/// is now; the commands on the old worker lead to it until it is discarded.
+/// Promise: `run --continue` starts a worker with the changes of another one, on the workspace as
+/// it is now; the commands on the old worker lead to it until it is discarded.
 #[test]
 fn a_worker_goes_on_with_the_changes_of_another_one() {
     for (place, engine) in workspace().into_iter().zip(["overlay", "copy"]) {

@@ -28,7 +28,7 @@ mod unasked;
 
 pub use commits::{BranchMove, CommitTarget, describe_move};
 pub use continuation::Continuation;
-pub use review::{describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes};
-pub use selection::{ChangeSelection, UnappliedChange};
+pub use review::{describe_change, describe_left_out, relevant_diff, unseen_changes};
+pub use selection::{ChangeSelection, UnappliedChange, has_changed};
 pub use session::{ApplyOptions, Approval, Checked, Merging, keep_review_state, recover_workspace};
 pub use unasked::PathRules;

@@ -11,15 +11,16 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::session::Approval;
+use super::selection::has_changed;
 use super::unasked::{ChangedEntry, PathRules, UnaskedPaths};
+use crate::draft::Draft;
 use crate::git::{GitRepository, failure};
 use swarmletfs_base::model::{
     CHANGES_FILES_MAX, ChangedPath, EntryKind, EntryState, KeptCommits, WorkspaceChanges, encode,
 };
 use swarmletfs_base::name::{Name, RelPath, printable};
 use swarmletfs_base::text::count;
-use swarmletfs_record::write::{Dir, Error, HashingReader};
+use swarmletfs_record::write::{Dir, HashingReader};
 use swarmletfs_trace::swarmlet::COMMITS;
 
 /// Number of digits of a commit's id in a message.
@@ -90,9 +91,9 @@ impl BranchMove {
 
 /// Why the commits cannot be placed, and a remedy.
 #[derive(Debug)]
-struct CommitRefusal {
-    reason: String,
-    cure: &'static str,
+pub(super) struct CommitRefusal {
+    pub(super) reason: String,
+    pub(super) cure: &'static str,
 }
 
 impl CommitRefusal {
@@ -113,94 +114,20 @@ impl From<io::Error> for CommitRefusal {
 
 const BRANCH_CURE: &str = "try --branch NAME, and merge that with git";
 
-const ACTION: &str = "apply the commits of";
+/// The places of a worker's commits.
+pub(super) struct CommitSource<'a> {
+    /// The worker's directory.
+    pub(super) worker: &'a Dir,
+    pub(super) store: &'a Path,
+    pub(super) draft: &'a Draft,
+}
 
-impl Approval<'_> {
-    /// Fetches the commits of the worker, and returns the move that places them; `None` if they are
-    /// there already. Only objects are added to the repository.
-    ///
-    /// # Errors
-    ///
-    /// There are none, or they cannot be placed.
-    pub(super) fn plan_commits(
-        &self,
-        workspace: &Dir,
-        changes: &WorkspaceChanges,
-        target: &CommitTarget,
-        rules: PathRules,
-    ) -> Result<Option<BranchMove>, Error> {
-        let planned = self.try_plan_commits(workspace, changes, target, rules);
-        planned.map_err(|refusal| self.error(ACTION, &refusal.reason, refusal.cure))
-    }
-
-    fn try_plan_commits(
-        &self,
-        workspace: &Dir,
-        changes: &WorkspaceChanges,
-        target: &CommitTarget,
-        rules: PathRules,
-    ) -> Result<Option<BranchMove>, CommitRefusal> {
-        let plain = "try without --commits and --branch";
-        let Some(kept) = &changes.commits else {
-            return Err(CommitRefusal::new("it made none", plain));
-        };
-        let Some(tip) = &kept.head else {
-            let branches = kept.branches.join(", ");
-            let reason = format!("HEAD has none in its view, and other branches have: {branches}");
-            return Err(CommitRefusal::new(reason, "try `git fetch` of its commits.bundle"));
-        };
-        let Some(git) = GitRepository::of_workspace(workspace.path()) else {
-            return Err(CommitRefusal::new(
-                "the workspace is no repository of git any more",
-                plain,
-            ));
-        };
-        self.fetch(&git, kept)?;
-        let paths = changed_paths(&git, tip)?;
-        refuse_unasked(workspace, self.store_path(), &paths, rules)?;
-        let hidden = self.draft(ACTION).map(|draft| draft.hidden_paths()).unwrap_or_default();
-        let is_hidden = |path: &RelPath| hidden.iter().any(|hidden| path.is_within(hidden));
-        if let Some(entry) = paths.iter().find(|entry| is_hidden(&entry.path)) {
-            let reason = format!("they change {}, which it could not see", entry.path.display());
-            return Err(CommitRefusal::new(reason, plain));
-        }
-        let branch_move = match target {
-            CommitTarget::Branch(name) => {
-                let checked = git.output(&["check-ref-format", "--branch", name], b"")?;
-                if checked.code != Some(0) || name.starts_with('-') {
-                    let reason = format!("{} is no name of a branch", printable(name.as_bytes()));
-                    return Err(CommitRefusal::new(reason, "try another name"));
-                }
-                let reference = format!("refs/heads/{name}");
-                if resolve(&git, &reference)?.is_some() {
-                    let reason = format!("there is a branch {name} already");
-                    return Err(CommitRefusal::new(reason, "try another name"));
-                }
-                let files: BTreeSet<&RelPath> = paths.iter().map(|entry| &entry.path).collect();
-                let paths = files.into_iter().map(ChangedPath::new).collect();
-                BranchMove { reference, old: None, new: tip.clone(), count: kept.count, paths }
-            }
-            CommitTarget::Head => {
-                let ignored = paths.iter().find(|entry| {
-                    let is_listed = super::review::has_changed(changes, &entry.path);
-                    !is_listed && entry.state.is_some() && self.is_ignored(&entry.path)
-                });
-                if let Some(entry) = ignored {
-                    let reason = format!("the file {} is ignored by git", entry.path.display());
-                    return Err(CommitRefusal::new(reason, BRANCH_CURE));
-                }
-                let Some(branch_move) = onto_head(&git, kept, tip)? else { return Ok(None) };
-                branch_move
-            }
-        };
-        Ok(Some(branch_move))
-    }
-
+impl CommitSource<'_> {
     /// Fetches the commits from a copy of the bundle that is checked to be the runner's.
     fn fetch(&self, git: &GitRepository, kept: &KeptCommits) -> Result<(), CommitRefusal> {
         let mut copy = tempfile::NamedTempFile::new()?;
         let name = Name::new(COMMITS).map_err(io::Error::other)?;
-        let bundle = self.worker().folder().open_to_read(&name).ok().flatten();
+        let bundle = self.worker.open_to_read(&name).ok().flatten();
         let bundle = bundle.ok_or_else(|| io::Error::other(format!("{COMMITS} is missing")))?;
         let mut bundle = HashingReader::new(bundle);
         io::copy(&mut bundle, &mut copy)?;
@@ -217,59 +144,119 @@ impl Approval<'_> {
         git.ask(&[&options[..], &more].concat())?;
         Ok(())
     }
+}
 
-    /// Makes a planned move.
-    ///
-    /// # Errors
-    ///
-    /// Git fails. The branch is not moved then.
-    pub(super) fn move_branch(&self, workspace: &Dir, planned: &BranchMove) -> Result<(), Error> {
-        let make = || {
-            let git = repository(workspace)?;
-            let is_of_head = head_reference(&git)? == planned.reference;
-            planned.make(&git, is_of_head)
-        };
-        let cure = "its files are applied; try the same command again";
-        make().map_err(|error: io::Error| self.error(ACTION, &error.to_string(), cure))
+/// Fetches the commits of a worker, and returns the move that places them; `None` if they are there
+/// already. Only objects are added to the repository.
+///
+/// # Errors
+///
+/// There are none, or they cannot be placed.
+pub(super) fn plan(
+    workspace: &Dir,
+    source: &CommitSource<'_>,
+    changes: &WorkspaceChanges,
+    target: &CommitTarget,
+    rules: PathRules,
+) -> Result<Option<BranchMove>, CommitRefusal> {
+    let plain = "try without --commits and --branch";
+    let Some(kept) = &changes.commits else {
+        return Err(CommitRefusal::new("it made none", plain));
+    };
+    let Some(tip) = &kept.head else {
+        let branches = kept.branches.join(", ");
+        let reason = format!("HEAD has none in its view, and other branches have: {branches}");
+        return Err(CommitRefusal::new(reason, "try `git fetch` of its commits.bundle"));
+    };
+    let Some(git) = GitRepository::of_workspace(workspace.path()) else {
+        return Err(CommitRefusal::new("the workspace is no repository of git any more", plain));
+    };
+    source.fetch(&git, kept)?;
+    let paths = changed_paths(&git, tip)?;
+    refuse_unasked(workspace, source.store, &paths, rules)?;
+    let hidden = source.draft.hidden_paths();
+    let is_hidden = |path: &RelPath| hidden.iter().any(|hidden| path.is_within(hidden));
+    if let Some(entry) = paths.iter().find(|entry| is_hidden(&entry.path)) {
+        let reason = format!("they change {}, which it could not see", entry.path.display());
+        return Err(CommitRefusal::new(reason, plain));
     }
+    let branch_move = match target {
+        CommitTarget::Branch(name) => {
+            let checked = git.output(&["check-ref-format", "--branch", name], b"")?;
+            if checked.code != Some(0) || name.starts_with('-') {
+                let reason = format!("{} is no name of a branch", printable(name.as_bytes()));
+                return Err(CommitRefusal::new(reason, "try another name"));
+            }
+            let reference = format!("refs/heads/{name}");
+            if resolve(&git, &reference)?.is_some() {
+                let reason = format!("there is a branch {name} already");
+                return Err(CommitRefusal::new(reason, "try another name"));
+            }
+            let files: BTreeSet<&RelPath> = paths.iter().map(|entry| &entry.path).collect();
+            let paths = files.into_iter().map(ChangedPath::new).collect();
+            BranchMove { reference, old: None, new: tip.clone(), count: kept.count, paths }
+        }
+        CommitTarget::Head => {
+            let ignored = paths.iter().find(|entry| {
+                let is_listed = has_changed(changes, &entry.path);
+                !is_listed && entry.state.is_some() && source.draft.ignores(&entry.path)
+            });
+            if let Some(entry) = ignored {
+                let reason = format!("the file {} is ignored by git", entry.path.display());
+                return Err(CommitRefusal::new(reason, BRANCH_CURE));
+            }
+            let Some(branch_move) = onto_head(&git, kept, tip)? else { return Ok(None) };
+            branch_move
+        }
+    };
+    Ok(Some(branch_move))
+}
 
-    /// Moves the branch of an application back; with `only_checks`, only says whether it can.
-    ///
-    /// # Errors
-    ///
-    /// The branch or the index has changed since.
-    pub(super) fn take_back_commits(
-        &self,
-        workspace: &Dir,
-        made: &BranchMove,
-        only_checks: bool,
-    ) -> Result<(), Error> {
-        let take_back = || {
-            let git = repository(workspace)?;
-            let now = resolve(&git, &made.reference)?;
-            if now == made.old {
-                return Ok(());
-            }
-            if now.as_ref() != Some(&made.new) {
-                let reason = format!("{} has moved since", made.branch());
-                return Err(CommitRefusal::new(reason, "try `git revert`"));
-            }
-            let is_of_head = head_reference(&git)? == made.reference;
+/// Makes a planned move.
+///
+/// # Errors
+///
+/// Git fails. The branch is not moved then.
+pub(super) fn make(workspace: &Dir, planned: &BranchMove) -> io::Result<()> {
+    let git = repository(workspace)?;
+    let is_of_head = head_reference(&git)? == planned.reference;
+    planned.make(&git, is_of_head)
+}
+
+/// Moves the branch of an application back; with `only_checks`, only says whether it can.
+///
+/// # Errors
+///
+/// The branch or the index has changed since.
+pub(super) fn take_back(
+    workspace: &Dir,
+    made: &BranchMove,
+    only_checks: bool,
+) -> Result<(), CommitRefusal> {
+    let git = repository(workspace)?;
+    let now = resolve(&git, &made.reference)?;
+    if now == made.old {
+        return Ok(());
+    }
+    if now.as_ref() != Some(&made.new) {
+        let reason = format!("{} has moved since", made.branch());
+        return Err(CommitRefusal::new(reason, "try `git revert`"));
+    }
+    let is_of_head = head_reference(&git)? == made.reference;
+    if is_of_head {
+        must_be_quiet(&git, &made.new, None)?;
+    }
+    let (false, Some(old)) = (only_checks, &made.old) else {
+        if !only_checks {
+            git.ask(&["update-ref", "-d", &made.reference, &made.new])?;
             if is_of_head {
-                must_be_quiet(&git, &made.new, None)?;
+                git.ask(&["read-tree", "--empty"])?;
             }
-            let (false, Some(old)) = (only_checks, &made.old) else {
-                if !only_checks {
-                    git.ask(&["update-ref", "-d", &made.reference, &made.new])?;
-                }
-                return Ok(());
-            };
-            let back = BranchMove { old: Some(made.new.clone()), new: old.clone(), ..made.clone() };
-            Ok(back.make(&git, is_of_head)?)
-        };
-        let action = "undo the commits of";
-        take_back().map_err(|refusal| self.error(action, &refusal.reason, refusal.cure))
-    }
+        }
+        return Ok(());
+    };
+    let back = BranchMove { old: Some(made.new.clone()), new: old.clone(), ..made.clone() };
+    Ok(back.make(&git, is_of_head)?)
 }
 
 fn repository(workspace: &Dir) -> io::Result<GitRepository> {

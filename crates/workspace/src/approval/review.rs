@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
 use super::check::{Action, StoredContents};
-use super::selection::{ChangeSelection, UnappliedChange};
+use super::selection::{ChangeSelection, UnappliedChange, has_changed};
 use super::session::{Approval, Checked, CheckedFile};
 use super::unasked::PathRules;
 use swarmletfs_base::model::{ChangedFile, EntryKind, WorkspaceChanges};
@@ -93,12 +93,6 @@ impl Approval<'_> {
     ) -> Option<&'p RelPath> {
         paths.iter().find(|path| !has_changed(changes, path) && self.is_ignored(path))
     }
-}
-
-/// Returns true if `path`, or something beneath it, has changed.
-pub fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
-    let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
-    changes.files.iter().any(is_in)
 }
 
 /// Most paths listed for one reason to leave them out; more are counted.

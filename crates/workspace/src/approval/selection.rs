@@ -235,6 +235,12 @@ impl ChangeSelection {
     }
 }
 
+/// Returns true if `path`, or something beneath it, has changed.
+pub fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
+    let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
+    changes.files.iter().any(is_in)
+}
+
 fn is_folder(state: Option<&EntryState>) -> bool {
     state.is_some_and(|state| state.kind == EntryKind::Folder)
 }

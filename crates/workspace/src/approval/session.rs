@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::applied::{self, Application, AppliedRecord};
 use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, StoredContents, check};
-use super::commits::{BranchMove, CommitTarget};
+use super::commits::{self, BranchMove, CommitSource, CommitTarget};
 use super::moves::{self, Recovered, RecoveredCommand, must_be_own, recover_drafts};
 use super::selection::{ChangeSelection, UnappliedChange};
 use super::stage::{self, ApprovalCommand, Journal, Phase};
@@ -276,7 +276,10 @@ impl<'a> Approval<'a> {
         let order = (ApprovalCommand::Apply, number, checked.commits.as_ref());
         self.carry_out(&locked, &plan, order, &contents)?;
         if let Some(planned) = &checked.commits {
-            self.move_branch(&locked.workspace, planned)?;
+            commits::make(&locked.workspace, planned).map_err(|error| {
+                let cure = "its files are applied; try the same command again";
+                self.error("apply the commits of", &error.to_string(), cure)
+            })?;
         }
         let _ = self.keep_review_state();
         Ok(ApprovalOutcome { checked, number: Some(number) })
@@ -309,7 +312,7 @@ impl<'a> Approval<'a> {
             None => Ok(Checked::default()),
             Some(record) => {
                 if let Some(made) = &record.commits {
-                    self.take_back_commits(&locked.workspace, made, true)?;
+                    self.take_back(&locked.workspace, made, true)?;
                 }
                 let plan = check(&locked.workspace, &record.reverse()?, None)?;
                 Ok(Checked { commits: record.commits, ..summarize(&plan, &locked) })
@@ -346,7 +349,7 @@ impl<'a> Approval<'a> {
         let contents = application.replaced();
         // First: after a crash, the branch is back and the files wait for the next undo.
         if let Some(made) = &record.commits {
-            self.take_back_commits(&locked.workspace, made, false)?;
+            self.take_back(&locked.workspace, made, false)?;
         }
         self.carry_out(&locked, &plan, (ApprovalCommand::Undo, number, None), &contents)?;
         let _ = self.keep_review_state();
@@ -432,7 +435,11 @@ impl<'a> Approval<'a> {
             (&options.commits, &selection.source, plan.conflicts.is_empty())
         {
             let rules = selection.rules();
-            checked.commits = self.plan_commits(&locked.workspace, source, target, rules)?;
+            let (worker, store) = (self.worker.folder(), self.store_path());
+            let places = CommitSource { worker, store, draft: &locked.draft };
+            let planned = commits::plan(&locked.workspace, &places, source, target, rules);
+            checked.commits =
+                planned.map_err(|it| self.error("apply the commits of", &it.reason, it.cure))?;
         }
         Ok((plan, checked))
     }
@@ -540,6 +547,11 @@ impl<'a> Approval<'a> {
         let continued = Draft::open(self.store, &next)?;
         let is_kept = continued.is_some_and(|it| it.record().state != DraftState::Discarded);
         Ok(is_kept.then_some(next))
+    }
+
+    fn take_back(&self, workspace: &Dir, made: &BranchMove, only_checks: bool) -> Result<()> {
+        let taken = commits::take_back(workspace, made, only_checks);
+        taken.map_err(|it| self.error("undo the commits of", &it.reason, it.cure))
     }
 
     pub(super) fn draft(&self, action: &str) -> Result<Draft> {

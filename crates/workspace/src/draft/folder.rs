@@ -57,6 +57,12 @@ impl Draft {
         if Draft::open(store, &self.worker)?.is_some() {
             return Ok(());
         }
+        let left = || match store.root().enter(&RelPath::constant(DRAFTS)) {
+            // A crash may have left one without a record.
+            Ok(drafts) => drafts.remove_all(&self.worker),
+            Err(_) => Ok(()),
+        };
+        left().during("make the draft", store.root().path(), DRAFTS.as_bytes())?;
         Draft::make(store, &self.worker, self.record.clone()).map(drop)
     }
 
