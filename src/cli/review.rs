@@ -42,8 +42,8 @@ comments.txt in the worker's directory; `swarmletfs run --continue WORKER` start
 the same draft, with them in its prompt.
 
 --json prints an array of objects: id, title, state (waiting, partly_applied, taken_back, running, \
-applied, discarded, empty or unknown), workspace, files, added, removed, checks, ended_at, conflicts, and \
-overlaps (ids).
+applied, continued, discarded, empty or unknown), workspace, files, added, removed, checks, \
+ended_at, conflicts, and overlaps (ids).
 
 Examples:
   swarmletfs review
