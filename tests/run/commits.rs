@@ -2,10 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 use super::git::{SETUP, has_git, repository};
 use super::workspace::Workspace;
-use crate::cli::program::{CommandOutput, run};
+use crate::cli::program::{CommandOutput, run, wait_until};
 use crate::support::mount::PROGRAM;
 use crate::support::scale;
 
@@ -200,7 +203,8 @@ fn hostile_commits_stay_outside() {
         }
         // A file that it could not see is no file that it removed.
         place.outside("echo secret > .env; git add .env; git commit -qm env");
-        let hidden = ["--id", "hidden", "--hide", ".env"];
+        let env = place.at("workspace/.env").display().to_string();
+        let hidden = ["--id", "hidden", "--hide", &env];
         place.run(&hidden, &["sh", "-c", "git commit -qam 'No secret'"]).assert_success();
         let done = swarmletfs(&place, &["apply", "hidden", "--yes", "--commits"]);
         refused(&done, "they change .env, which it could not see");
@@ -345,4 +349,36 @@ fn a_file_that_others_changed_is_compared_with_the_commit() {
     let lines = ["lines", "--merge", "--yes"];
     swarmletfs(&place, &[&["apply", "w"], &lines[..]].concat()).assert_success();
     assert_eq!(place.read("workspace/lines"), "1\ntwo\n3\n4\n5\n6\n7\neight\n9\n");
+}
+
+/// A killed `apply --commits` leaves nothing, the files alone, or all. The same command completes it.
+#[test]
+fn a_killed_application_of_commits_is_completed_by_the_next() {
+    if !has_git() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(scale::seed());
+    let done = "Agent: Add b\nAgent: Add three\nT: first\n?? c\n";
+    for _ in 0..scale::scale(20) {
+        let place = Workspace::new();
+        repository(&place);
+        place.sh(&[], SCRIPT).assert_success();
+        let store = place.at("store");
+        let words = [PROGRAM, "apply", "w", "--yes", "--commits", "--store"].map(OsStr::new);
+        let mut command = place.command(words.into_iter().chain([store.as_os_str()]));
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(random.u64(..120)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Git, which is not killed, may still hold its lock.
+        wait_until("the commits to be applied", || {
+            apply(&place, &["--commits"]).code == Some(0) && place.outside(LOG) == done
+        });
+        place.outside("git fsck --strict --no-dangling");
+        wait_until("everything to be taken back", || {
+            let undone = swarmletfs(&place, &["undo", "w", "--yes"]);
+            undone.assert_success().err.contains("nothing to undo")
+        });
+        assert_eq!(place.outside(LOG), "T: first\n");
+    }
 }
