@@ -30,7 +30,7 @@ mod ignore_rules;
 mod layers;
 mod search;
 
-pub use commits::{StartedRepository, view_of_git};
+pub use commits::view_of_git;
 pub use folder::{Draft, DraftRecord, DraftState, Engine};
 pub use layers::{LayerPaths, MissingPart};
 pub use search::{ChangeSearch, SearchReport};

@@ -5,7 +5,9 @@
 //! that were made here, to which files of a worker were copied that name no program. Each call has
 //! limits of time, memory and output, since a worker made the objects.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,6 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde::{Deserialize, Serialize};
+use swarmletfs_base::model::{decode, encode};
 use swarmletfs_record::write::File;
 
 /// Time after which git is ended.
@@ -140,6 +144,60 @@ impl GitRepository {
         let is_root = rustix::process::geteuid().is_root();
         (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
     }
+}
+
+/// The repository of a workspace, as it was when a worker began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedRepository {
+    /// The folder of HEAD and the index, percent-encoded.
+    git_dir: String,
+    /// The folder of the objects and the branches, percent-encoded.
+    common_dir: String,
+    /// The hash of its objects: `sha1` or `sha256`.
+    pub(crate) format: String,
+    /// The commit of HEAD; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+}
+
+impl StartedRepository {
+    /// Returns the repository whose top is the folder `workspace`; `None` if there is none, or if
+    /// git does not know it.
+    pub(crate) fn find(workspace: &Path) -> Option<StartedRepository> {
+        let absolute = "--path-format=absolute";
+        let asked = GitRepository::of_workspace(workspace)?.output(
+            &[
+                "rev-parse",
+                "--show-object-format",
+                absolute,
+                "--git-dir",
+                "--git-common-dir",
+                "-q",
+                "--verify",
+                "HEAD",
+            ],
+            b"",
+        );
+        let out = asked.ok()?.out;
+        let mut lines = out.split(|byte| *byte == b'\n');
+        let format = String::from_utf8(lines.next()?.to_owned()).ok()?;
+        let (git_dir, common_dir) = (encode(lines.next()?), encode(lines.next()?));
+        let head = lines.next().and_then(|head| String::from_utf8(head.to_owned()).ok());
+        let head = head.filter(|head| !head.is_empty());
+        Some(StartedRepository { git_dir, common_dir, format, head })
+    }
+
+    pub(crate) fn git_dir(&self) -> PathBuf {
+        to_path(&self.git_dir)
+    }
+
+    pub(crate) fn common_dir(&self) -> PathBuf {
+        to_path(&self.common_dir)
+    }
+}
+
+fn to_path(encoded: &str) -> PathBuf {
+    PathBuf::from(OsString::from_vec(decode(encoded)))
 }
 
 /// Returns the error of a command of git that failed.

@@ -7,12 +7,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::content;
 use super::folder::{Draft, Engine};
-use crate::git::GitRepository;
-use swarmletfs_base::model::{CommitLine, KeptCommits, decode, encode};
+use crate::git::{GitRepository, StartedRepository};
+use swarmletfs_base::model::{CommitLine, KeptCommits};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, OpenFolder};
 use swarmletfs_record::write::{Dir, HashingReader};
@@ -31,61 +29,6 @@ const DEPTH_MAX: usize = 16;
 const LISTED_MAX: usize = 100;
 /// Maximum number of branches that are kept, with HEAD.
 const BRANCHES_MAX: usize = 100;
-
-/// The repository of a workspace, as it was when a worker began.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartedRepository {
-    /// The folder of HEAD and the index, percent-encoded.
-    git_dir: String,
-    /// The folder of the objects and the branches, percent-encoded.
-    common_dir: String,
-    /// The hash of its objects: `sha1` or `sha256`.
-    format: String,
-    /// The commit of HEAD; absent if there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head: Option<String>,
-}
-
-impl StartedRepository {
-    /// Returns the repository whose top is the folder `workspace`; `None` if there is none, or if
-    /// git does not know it.
-    pub(super) fn find(workspace: &Path) -> Option<StartedRepository> {
-        let absolute = "--path-format=absolute";
-        let asked = GitRepository::of_workspace(workspace)?.output(
-            &[
-                "rev-parse",
-                "--show-object-format",
-                absolute,
-                "--git-dir",
-                "--git-common-dir",
-                "-q",
-                "--verify",
-                "HEAD",
-            ],
-            b"",
-        );
-        let out = asked.ok()?.out;
-        let mut lines = out.split(|byte| *byte == b'\n');
-        let format = String::from_utf8(lines.next()?.to_owned()).ok()?;
-        let (git_dir, common_dir) = (encode(lines.next()?), encode(lines.next()?));
-        let head = lines.next().and_then(|head| String::from_utf8(head.to_owned()).ok());
-        let head = head.filter(|head| !head.is_empty());
-        Some(StartedRepository { git_dir, common_dir, format, head })
-    }
-
-    fn git_dir(&self) -> PathBuf {
-        to_path(&self.git_dir)
-    }
-
-    fn common_dir(&self) -> PathBuf {
-        to_path(&self.common_dir)
-    }
-}
-
-fn to_path(encoded: &str) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt;
-    PathBuf::from(std::ffi::OsString::from_vec(decode(encoded)))
-}
 
 /// Keeps the new commits of the worker of `draft` in its directory `worker`. Returns `None` if
 /// there are none. Call it when the worker has ended, before the layers are removed.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::commits::StartedRepository;
+use crate::git::StartedRepository;
 use swarmletfs_base::error::{Error as PathError, Result as PathResult};
 use swarmletfs_base::model::{decode, encode};
 use swarmletfs_base::name::{Name, RelPath};
