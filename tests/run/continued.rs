@@ -201,3 +201,26 @@ fn a_draft_is_applied_from_an_archive() {
 }
 
 const CHANGE_OF_NOTES: &str = "echo three >> notes";
+
+/// A commit that conflicts comes as files with markers, for the agent to resolve, if that is asked
+/// for.
+#[test]
+fn an_agent_resolves_the_conflict_of_its_commit() {
+    if !has_git() {
+        return;
+    }
+    let place = Workspace::new();
+    repository(&place);
+    place.sh(&[], "sed -i s/one/uno/ notes; git commit -qam uno").assert_success();
+    place.outside("sed -i s/one/eins/ notes; git commit -qam eins");
+    let refused = go_on(&place, "w", &[], &["true"]);
+    assert_eq!(refused.code, Some(125), "{refused:#?}");
+    let script = "cat notes; printf 'uno, eins\\ntwo\\n' > notes; git commit -qam both";
+    let done = go_on(&place, "w", &["--merge=markers"], &["sh", "-c", script]);
+    let both = "<<<<<<< workspace\neins\n=======\nuno\n>>>>>>> worker\ntwo\n";
+    assert_eq!(done.assert_success().out, both, "{done:#?}");
+    assert!(done.err.contains("its commits are not in the new view"), "{done:#?}");
+    swarmletfs(&place, &["apply", "w", "--commits", "--yes"]).assert_success();
+    let log = place.outside("git log --format=%s; cat notes; git status --porcelain");
+    assert_eq!(log, "both\neins\nfirst\nuno, eins\ntwo\n");
+}

@@ -55,7 +55,15 @@ impl Approval<'_> {
         let mut notes: Vec<String> = left_out.collect();
         let commits = changes.commits.as_ref().filter(|kept| kept.head.is_some());
         let options = ApplyOptions { merging, commits: commits.map(|_| CommitTarget::Head) };
-        let (plan, checked) = self.plan(&locked, &selection, &options)?;
+        let planned = match self.plan(&locked, &selection, &options) {
+            // Their changes are merged as files.
+            Err(error) if merging == Merging::Markers && options.commits.is_some() => {
+                notes.push(format!("its commits are not in the new view: {error}"));
+                self.plan(&locked, &selection, &ApplyOptions { commits: None, ..options })
+            }
+            planned => planned,
+        };
+        let (plan, checked) = planned?;
         if !plan.conflicts.is_empty() {
             let named = plan.conflicts.iter();
             let named = named.map(|it| format!("{}: {}", it.path.display(), it.reason));
