@@ -85,9 +85,8 @@ impl Draft {
         };
         prepare().during("prepare", self.folder().path(), b"")?;
         if self.record().engine == Engine::Overlay {
-            for path in foreign {
-                let bytes = path.as_os_str().as_encoded_bytes();
-                self.copy_foreign(&lower, bytes).during("copy", &workspace, bytes)?;
+            for siblings in foreign.chunk_by(|one, other| one.parent() == other.parent()) {
+                self.copy_foreign(&lower, siblings).during("copy", &workspace, b"")?;
             }
             if !foreign.is_empty() {
                 self.update(|record| record.copied_at = Some(next_tick()))?;
@@ -168,49 +167,56 @@ impl Draft {
 
     /// Hides the path `hidden` of the workspace `lower`, if it is there.
     fn hide(&self, lower: &OpenFolder, hidden: &[u8]) -> Result<()> {
-        let Some((upper, folder, name)) = self.enter_both(lower, hidden)? else { return Ok(()) };
+        let hidden = RelPath::parse(hidden)?;
+        let name = hidden.file_name().ok_or(Error::InvalidName)?;
+        let opened = self.enter_both(lower, &hidden.parent())?;
+        let Some((upper, folder)) = opened else { return Ok(()) };
         let stat = folder.as_ref().unwrap_or(lower).stat(&name)?;
         if stat.is_some() { upper.create_whiteout(&name) } else { Ok(()) }
     }
 
-    /// Copies the path `foreign` of the workspace `lower` into the upper layer, where it belongs to
-    /// the worker. A file that cannot be read stays as it is.
-    fn copy_foreign(&self, lower: &OpenFolder, foreign: &[u8]) -> Result<()> {
-        let path = RelPath::parse(foreign)?;
-        if self.hidden_paths().iter().any(|hidden| path.is_within(hidden)) {
-            return Ok(());
-        }
-        let Some((upper, folder, name)) = self.enter_both(lower, foreign)? else { return Ok(()) };
+    /// Copies the paths `foreign` of one folder of the workspace `lower` into the upper layer, where
+    /// they belong to the worker. A file that cannot be read stays as it is.
+    fn copy_foreign(&self, lower: &OpenFolder, foreign: &[PathBuf]) -> Result<()> {
+        let hidden = self.hidden_paths();
+        let parse = |path: &PathBuf| RelPath::parse(path.as_os_str().as_encoded_bytes());
+        let paths = foreign.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let Some(parent) = paths.first().map(RelPath::parent) else { return Ok(()) };
+        let Some((upper, folder)) = self.enter_both(lower, &parent)? else { return Ok(()) };
         let folder = folder.as_ref().unwrap_or(lower);
-        let Some(stat) = folder.stat(&name)? else { return Ok(()) };
-        let copied = match stat.kind {
-            Kind::File => copy_content(folder, &name, &upper, stat.mode & MODE),
-            Kind::Link => upper.create_link(&name, &folder.read_link(&name)?, &stat),
-            Kind::Folder => folder.enter(&name)?.list().and_then(|_| {
-                upper.enter_or_create(&name)?.set_attributes(stat.mode & MODE, &stat)
-            }),
-            Kind::Special => Ok(()),
-        };
-        match copied {
-            Err(Error::Io(Errno::ACCESS)) => Ok(()),
-            Err(error) if is_gone(&error) => Ok(()),
-            copied => copied,
+        for path in paths.iter().filter(|path| !hidden.iter().any(|it| path.is_within(it))) {
+            let name = path.file_name().ok_or(Error::InvalidName)?;
+            let Some(stat) = folder.stat(&name)? else { continue };
+            let copied = match stat.kind {
+                Kind::File => copy_content(folder, &name, &upper, stat.mode & MODE),
+                Kind::Link => upper.create_link(&name, &folder.read_link(&name)?, &stat),
+                Kind::Folder => folder.enter(&name)?.list().and_then(|_| {
+                    upper.enter_or_create(&name)?.set_attributes(stat.mode & MODE, &stat)
+                }),
+                Kind::Special => Ok(()),
+            };
+            match copied {
+                Err(Error::Io(Errno::ACCESS)) => {}
+                Err(error) if is_gone(&error) => {}
+                copied => copied?,
+            }
         }
+        Ok(())
     }
 
-    /// Opens the folder of a path in the upper layer, with the attributes that it has in the
-    /// workspace `lower`, and in the workspace, where `None` is the root. Returns `None` if it is
-    /// not there.
+    /// Opens the folder `path` in the upper layer, with the attributes that it has in the workspace
+    /// `lower`, and in the workspace, where `None` is the root. Returns `None` if it is not there.
     fn enter_both(
         &self,
         lower: &OpenFolder,
-        path: &[u8],
-    ) -> Result<Option<(Dir, Option<OpenFolder>, Name)>> {
-        let path = RelPath::parse(path)?;
-        let name = path.file_name().ok_or(Error::InvalidName)?;
+        path: &RelPath,
+    ) -> Result<Option<(Dir, Option<OpenFolder>)>> {
         let mut upper = self.folder().enter(&RelPath::constant(UPPER))?;
+        if !self.record().is_durable {
+            upper = upper.without_sync()?;
+        }
         let mut folder: Option<OpenFolder> = None;
-        for name in path.parent().names() {
+        for name in path.names() {
             let entered = match folder.as_ref().unwrap_or(lower).enter(&name) {
                 Err(Error::NotFound) => return Ok(None),
                 entered => entered?,
@@ -220,7 +226,7 @@ impl Draft {
             upper.set_attributes(stat.mode, &stat)?;
             folder = Some(entered);
         }
-        Ok(Some((upper, folder, name)))
+        Ok(Some((upper, folder)))
     }
 
     /// Returns facts about the draft that a person must know.
