@@ -48,20 +48,17 @@ pub fn ended_task(message: &str) -> Option<(&str, Option<ReportedEnd>)> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct AgentMetadata<'a> {
-    #[serde(borrow, rename = "agentType")]
     agent_type: MaybeStr<'a>,
-    #[serde(borrow)]
     description: MaybeStr<'a>,
     /// The subagent that started this one. If there is none, the session did.
-    #[serde(borrow, rename = "parentAgentId")]
+    #[serde(rename = "parentAgentId")]
     parent: MaybeStr<'a>,
     /// The phase of the workflow that started the subagent.
-    #[serde(borrow, rename = "workflowPhase")]
+    #[serde(rename = "workflowPhase")]
     phase: MaybeStr<'a>,
     /// True if the subagent began with the history of its session.
-    #[serde(rename = "isFork")]
     is_fork: MaybeBool,
 }
 

@@ -244,11 +244,9 @@ impl KnownFormat {
 /// A line that may state the version of its program: Claude Code does so in the line, Codex in the
 /// facts of the session.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct VersionedLine<'a> {
-    #[serde(borrow)]
     version: MaybeStr<'a>,
-    #[serde(borrow)]
     payload: MaybeObject<VersionedPayload<'a>>,
 }
 

@@ -277,13 +277,11 @@ mod tests {
     use serde_json::value::RawValue;
 
     #[derive(Deserialize, Default)]
-    #[serde(default)]
+    #[serde(default, bound(deserialize = "'de: 'a"))]
     struct Shape<'a> {
-        #[serde(borrow)]
         text: MaybeStr<'a>,
         flag: MaybeBool,
         number: MaybeU64,
-        #[serde(borrow)]
         inner: MaybeObject<Inner<'a>>,
     }
 

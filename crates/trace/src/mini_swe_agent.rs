@@ -59,51 +59,39 @@ impl Meaning {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct RunMessage<'a> {
-    #[serde(borrow)]
     role: MaybeStr<'a>,
-    #[serde(borrow)]
     content: MaybeText<'a>,
-    #[serde(borrow)]
     tool_call_id: MaybeStr<'a>,
-    #[serde(borrow)]
     extra: MaybeObject<Extra<'a>>,
 }
 
 /// The fields that the program adds to a message of the model's interface.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct Extra<'a> {
     /// The calls. Absent in old documents.
-    #[serde(borrow)]
     actions: Option<MaybeList<MaybeObject<CommandAction<'a>>>>,
-    #[serde(borrow)]
     raw_output: MaybeStr<'a>,
     returncode: MaybeNumber,
-    #[serde(borrow)]
     submission: MaybeStr<'a>,
     /// Time in seconds since 1970.
     timestamp: MaybeNumber,
-    #[serde(borrow)]
     response: MaybeObject<Response<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct CommandAction<'a> {
-    #[serde(borrow)]
     command: MaybeStr<'a>,
-    #[serde(borrow)]
     tool_call_id: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct Response<'a> {
-    #[serde(borrow)]
     id: MaybeStr<'a>,
-    #[serde(borrow)]
     model: MaybeStr<'a>,
     usage: MaybeObject<Usage>,
 }
@@ -123,11 +111,9 @@ struct PromptTokens {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct RunInfo<'a> {
-    #[serde(borrow)]
     exit_status: MaybeStr<'a>,
-    #[serde(borrow)]
     config: MaybeObject<Config<'a>>,
     model_stats: MaybeObject<RunStats>,
 }
@@ -140,11 +126,9 @@ struct RunStats {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct Config<'a> {
-    #[serde(borrow)]
     model: MaybeObject<RunModel<'a>>,
-    #[serde(borrow)]
     environment: MaybeObject<EnvironmentConfig<'a>>,
 }
 

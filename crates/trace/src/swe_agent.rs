@@ -72,26 +72,19 @@ impl TrajectoryRecord {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct Step<'a> {
-    #[serde(borrow)]
     action: MaybeStr<'a>,
-    #[serde(borrow)]
     observation: MaybeText<'a>,
-    #[serde(borrow)]
     response: MaybeStr<'a>,
-    #[serde(borrow)]
     thought: MaybeStr<'a>,
     /// Duration of the action in seconds.
     execution_time: MaybeNumber,
     /// The state of the environment: an object, or its JSON as a string.
-    #[serde(borrow)]
     state: Option<&'a RawValue>,
     /// The prompt of the model: a list of messages.
-    #[serde(borrow)]
     query: Option<&'a RawValue>,
     /// The name of the prompt in version 1.0.
-    #[serde(borrow)]
     messages: Option<&'a RawValue>,
 }
 
@@ -103,21 +96,17 @@ struct StepState<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct PromptMessage<'a> {
-    #[serde(borrow)]
     role: MaybeStr<'a>,
-    #[serde(borrow)]
     content: MaybeText<'a>,
     is_demo: MaybeBool,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct TrajectoryInfo<'a> {
-    #[serde(borrow)]
     exit_status: MaybeStr<'a>,
-    #[serde(borrow)]
     submission: MaybeStr<'a>,
     model_stats: MaybeObject<ModelStats>,
 }

@@ -9,75 +9,58 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, RecordedHunk, TextReplacement};
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EditArguments<'a> {
-    #[serde(borrow)]
     file_path: MaybeStr<'a>,
-    #[serde(borrow)]
     notebook_path: MaybeStr<'a>,
-    #[serde(borrow)]
     old_string: MaybeStr<'a>,
-    #[serde(borrow)]
     new_string: MaybeStr<'a>,
     replace_all: MaybeBool,
-    #[serde(borrow)]
     content: MaybeStr<'a>,
-    #[serde(borrow)]
     edits: MaybeList<MaybeObject<EditStep<'a>>>,
-    #[serde(borrow)]
     new_source: MaybeStr<'a>,
-    #[serde(borrow)]
     cell_id: MaybeStr<'a>,
-    #[serde(borrow)]
     edit_mode: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EditStep<'a> {
-    #[serde(borrow)]
     old_string: MaybeStr<'a>,
-    #[serde(borrow)]
     new_string: MaybeStr<'a>,
     replace_all: MaybeBool,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EditResultLine<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     kind: MaybeStr<'a>,
-    #[serde(borrow)]
     message: MaybeObject<Message<'a>>,
-    #[serde(borrow, rename = "toolUseResult")]
+    #[serde(rename = "toolUseResult")]
     details: MaybeObject<EditResult<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct EditResult<'a> {
     /// `create` if the file did not exist.
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     kind: MaybeStr<'a>,
-    #[serde(borrow, rename = "filePath")]
     file_path: MaybeStr<'a>,
-    #[serde(borrow)]
     content: MaybeStr<'a>,
-    #[serde(borrow, rename = "oldString")]
     old_string: MaybeStr<'a>,
-    #[serde(borrow, rename = "newString")]
     new_string: MaybeStr<'a>,
-    #[serde(rename = "replaceAll")]
     replace_all: MaybeBool,
-    #[serde(borrow, rename = "originalFile")]
+    #[serde(rename = "originalFile")]
     original: MaybeStr<'a>,
-    #[serde(borrow, rename = "originalFileContents")]
+    #[serde(rename = "originalFileContents")]
     original_contents: MaybeStr<'a>,
-    #[serde(borrow, rename = "original_file")]
+    #[serde(rename = "original_file")]
     original_notebook: MaybeStr<'a>,
-    #[serde(borrow, rename = "updated_file")]
+    #[serde(rename = "updated_file")]
     updated_notebook: MaybeStr<'a>,
-    #[serde(borrow, rename = "structuredPatch")]
+    #[serde(rename = "structuredPatch")]
     patch: MaybeList<MaybeObject<PatchLines<'a>>>,
 }
 

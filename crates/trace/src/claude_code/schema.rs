@@ -27,83 +27,63 @@ const MODELS_MAX: usize = 20;
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub(super) struct TranscriptLine<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) uuid: MaybeStr<'a>,
-    #[serde(borrow, rename = "parentUuid")]
     pub(super) parent_uuid: MaybeStr<'a>,
-    #[serde(borrow, rename = "sessionId")]
     pub(super) session_id: MaybeStr<'a>,
     /// The session that sent the request of an assistant's record. In a copy of a session, the
     /// original.
-    #[serde(borrow, rename = "requestSessionId")]
+    #[serde(rename = "requestSessionId")]
     request_session: MaybeStr<'a>,
     /// The original of a record that `/branch` copied.
-    #[serde(borrow, rename = "forkedFrom")]
+    #[serde(rename = "forkedFrom")]
     original: MaybeObject<OriginalRecord<'a>>,
     /// The session that started this fork.
-    #[serde(borrow, rename = "parentSessionId")]
+    #[serde(rename = "parentSessionId")]
     pub(super) parent_session: MaybeStr<'a>,
     /// The session that goes on with this one.
-    #[serde(borrow, rename = "continuedInSessionId")]
+    #[serde(rename = "continuedInSessionId")]
     pub(super) continued_in: MaybeStr<'a>,
-    #[serde(borrow, rename = "agentId")]
     pub(super) agent_id: MaybeStr<'a>,
-    #[serde(rename = "isSidechain")]
     pub(super) is_sidechain: MaybeBool,
-    #[serde(rename = "isMeta")]
     pub(super) is_meta: MaybeBool,
-    #[serde(rename = "isCompactSummary")]
     pub(super) is_compact_summary: MaybeBool,
     #[serde(rename = "isApiErrorMessage")]
     pub(super) is_api_error: MaybeBool,
-    #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) cwd: MaybeStr<'a>,
-    #[serde(borrow, rename = "gitBranch")]
     pub(super) git_branch: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
     /// The ID of the last line that a summary is about.
-    #[serde(borrow, rename = "leafUuid")]
+    #[serde(rename = "leafUuid")]
     pub(super) leaf: MaybeStr<'a>,
-    #[serde(borrow, rename = "aiTitle")]
     pub(super) ai_title: MaybeStr<'a>,
-    #[serde(borrow, rename = "customTitle")]
     pub(super) custom_title: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) message: MaybeObject<Message<'a>>,
-    #[serde(borrow)]
     pub(super) data: MaybeObject<Progress<'a>>,
     /// Reason why the call of a result was refused.
-    #[serde(borrow, rename = "toolDenialKind")]
+    #[serde(rename = "toolDenialKind")]
     pub(super) denial: MaybeStr<'a>,
     /// True if a call ran although its result was refused.
     #[serde(rename = "toolDenialAfterRun")]
     pub(super) is_denied_after_run: MaybeBool,
-    #[serde(borrow, rename = "permissionDecision")]
+    #[serde(rename = "permissionDecision")]
     pub(super) permission: MaybeObject<PermissionDecision<'a>>,
     /// The origin of a user's message that no person wrote.
-    #[serde(borrow)]
     pub(super) origin: MaybeObject<Origin<'a>>,
     /// The change of the queue of messages that the user writes while the assistant works.
-    #[serde(borrow)]
     pub(super) operation: MaybeStr<'a>,
     /// The queued message.
-    #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
     #[serde(rename = "toolDenialBeforeRun")]
     pub(super) is_denied_before_run: MaybeBool,
     /// `system` for a message that the program wrote.
-    #[serde(borrow, rename = "promptSource")]
+    #[serde(rename = "promptSource")]
     pub(super) source: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) attachment: MaybeObject<Attachment<'a>>,
-    #[serde(borrow, rename = "toolUseResult")]
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
     /// The cost of the process and its subagents so far.
     #[serde(rename = "totalCostUSD")]
@@ -111,12 +91,10 @@ pub(super) struct TranscriptLine<'a> {
     /// The start of the process, in milliseconds since 1970.
     #[serde(rename = "startTime")]
     pub(super) process_start: MaybeI64,
-    #[serde(rename = "modelUsage")]
     model_usage: MaybeObject<BTreeMap<String, MaybeObject<ModelUsage>>>,
     #[serde(rename = "hasUnknownModelCost")]
     has_unknown_cost: MaybeBool,
     /// The result of an agent, in the journal of a workflow.
-    #[serde(borrow)]
     result: Option<&'a RawValue>,
 }
 
@@ -129,11 +107,10 @@ struct OriginalRecord<'a> {
 
 /// Data that the program gave to the assistant beside the messages.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Attachment<'a> {
-    #[serde(borrow, rename = "commandMode")]
+    #[serde(rename = "commandMode")]
     mode: MaybeStr<'a>,
-    #[serde(borrow)]
     prompt: MaybeStr<'a>,
 }
 
@@ -163,37 +140,31 @@ pub(super) struct Origin<'a> {
 
 /// Progress of a subagent, reported by the session that waits for it.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Progress<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow, rename = "agentId")]
+    #[serde(rename = "agentId")]
     pub(super) agent_id: MaybeStr<'a>,
     /// The subagent's own line, with fewer fields.
-    #[serde(borrow)]
     pub(super) message: MaybeObject<AgentLine<'a>>,
 }
 
 /// A subagent's line inside a session's line.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct AgentLine<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) message: MaybeObject<Message<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Message<'a> {
-    #[serde(borrow)]
     pub(super) id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) model: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: MessageContent<'a>,
     pub(super) usage: MaybeObject<TokenUsage>,
 }
@@ -256,72 +227,60 @@ impl ModelUsage {
 
 /// Details of a tool's result. Some tools write a plain string instead.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub(super) struct ToolUseResult<'a> {
-    #[serde(borrow, rename = "agentId")]
     pub(super) agent_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) status: MaybeStr<'a>,
     /// `create` if a call wrote a file that did not exist.
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow, rename = "filePath")]
     pub(super) file_path: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
-    #[serde(borrow, rename = "structuredPatch")]
+    #[serde(rename = "structuredPatch")]
     pub(super) patch: MaybeList<MaybeObject<PatchHunk<'a>>>,
-    #[serde(rename = "exitCode")]
     exit_code: MaybeNumber,
     /// The status of an HTTP answer.
     code: MaybeNumber,
     success: MaybeBool,
     interrupted: MaybeBool,
     /// True for the receipt of a subagent in the background.
-    #[serde(rename = "isAsync")]
     is_async: MaybeBool,
     /// The ID of a command that goes on in the background.
-    #[serde(borrow, rename = "backgroundTaskId")]
+    #[serde(rename = "backgroundTaskId")]
     background_task: MaybeStr<'a>,
     /// The ID of a workflow or a monitor that was started.
-    #[serde(borrow, rename = "taskId")]
+    #[serde(rename = "taskId")]
     started_task: MaybeStr<'a>,
     /// Maximum duration of a started monitor, in milliseconds.
     #[serde(rename = "timeoutMs")]
     timeout: MaybeNumber,
     /// The ID of a subagent that had ended and goes on.
-    #[serde(borrow, rename = "revivedAgentId")]
     pub(super) revived_agent_id: MaybeStr<'a>,
     /// The command in the background that a call looked at.
-    #[serde(borrow, rename = "shellId")]
+    #[serde(rename = "shellId")]
     shell: MaybeStr<'a>,
-    #[serde(borrow)]
     stdout: MaybeStr<'a>,
-    #[serde(borrow)]
     stderr: MaybeStr<'a>,
     /// The path of the file that holds the whole output, on the machine where it was written.
-    #[serde(borrow, rename = "persistedOutputPath")]
+    #[serde(rename = "persistedOutputPath")]
     output_path: MaybeStr<'a>,
-    #[serde(borrow)]
     task: MaybeObject<WatchedTask<'a>>,
     /// The ID of the task that a call stopped.
-    #[serde(borrow, rename = "task_id")]
+    #[serde(rename = "task_id")]
     stopped_task: MaybeStr<'a>,
     /// The same in older versions.
-    #[serde(borrow, rename = "shell_id")]
+    #[serde(rename = "shell_id")]
     stopped_shell: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct WatchedTask<'a> {
-    #[serde(borrow, rename = "task_id")]
+    #[serde(rename = "task_id")]
     id: MaybeStr<'a>,
-    #[serde(borrow)]
     status: MaybeStr<'a>,
     #[serde(rename = "exitCode")]
     exit_code: MaybeNumber,
-    #[serde(borrow)]
     output: MaybeStr<'a>,
 }
 
@@ -403,35 +362,25 @@ pub(super) enum MessageContent<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ContentBlock<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) text: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) thinking: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) name: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) input: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) tool_use_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: MessageContent<'a>,
     pub(super) is_error: MaybeBool,
-    #[serde(borrow)]
     pub(super) source: MaybeObject<Media<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Media<'a> {
-    #[serde(borrow)]
     pub(super) media_type: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) data: MaybeStr<'a>,
 }
 

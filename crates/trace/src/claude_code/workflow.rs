@@ -14,15 +14,12 @@ const MESSAGE_MAX: usize = 300;
 
 /// An agent in the state of a run.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct AgentState<'a> {
-    #[serde(borrow, rename = "agentId")]
+    #[serde(rename = "agentId")]
     id: MaybeStr<'a>,
-    #[serde(borrow)]
     label: MaybeStr<'a>,
-    #[serde(borrow)]
     state: MaybeStr<'a>,
-    #[serde(borrow)]
     error: MaybeStr<'a>,
 }
 

@@ -27,116 +27,75 @@ pub(super) const BARE_TYPES: [&str; 9] = [
 
 /// A line. The oldest versions write the payload as the line itself.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Line<'a> {
-    #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
     pub(super) ordinal: MaybeU64,
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) record_type: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) payload: MaybeObject<Payload<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Payload<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) call_id: MaybeStr<'a>,
 
     // The session.
-    #[serde(borrow)]
     pub(super) session_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) cwd: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) git: MaybeObject<Git<'a>>,
-    #[serde(borrow)]
     pub(super) forked_from_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) parent_thread_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) thread_source: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) source: MaybeObject<SessionSource<'a>>,
-    #[serde(borrow)]
     pub(super) agent_role: MaybeStr<'a>,
     /// The names of the agent and of those above it, such as `/root/disk`.
-    #[serde(borrow)]
     pub(super) agent_path: MaybeStr<'a>,
     pub(super) subagent_history_start_ordinal: MaybeU64,
-    #[serde(borrow)]
     pub(super) thread_name: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) model: MaybeStr<'a>,
 
     // Messages.
-    #[serde(borrow)]
     pub(super) role: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: Content<'a>,
-    #[serde(borrow)]
     pub(super) summary: Content<'a>,
-    #[serde(borrow)]
     pub(super) message: MaybeStr<'a>,
 
     // Calls and their outputs.
-    #[serde(borrow)]
     pub(super) name: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) namespace: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) input: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) action: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) output: Content<'a>,
-    #[serde(borrow)]
     pub(super) status: MaybeStr<'a>,
 
     // Turns.
-    #[serde(borrow)]
     pub(super) reason: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) last_agent_message: MaybeStr<'a>,
     pub(super) num_turns: MaybeU64,
     pub(super) info: MaybeObject<TokenInfo>,
 
     // Operations.
-    #[serde(borrow)]
     pub(super) thread_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) item: MaybeObject<Box<Payload<'a>>>,
-    #[serde(borrow)]
     pub(super) command: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) aggregated_output: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) stdout: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) stderr: MaybeStr<'a>,
     pub(super) exit_code: MaybeI64,
     pub(super) success: MaybeBool,
     pub(super) duration: MaybeObject<Duration>,
-    #[serde(borrow)]
     pub(super) changes: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) server: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) tool: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) invocation: MaybeObject<Invocation<'a>>,
-    #[serde(borrow)]
     pub(super) result: MaybeObject<McpResult<'a>>,
-    #[serde(borrow)]
     pub(super) error: ErrorText<'a>,
 }
 
@@ -163,14 +122,11 @@ pub(super) struct Subagent<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ThreadSpawn<'a> {
-    #[serde(borrow)]
     pub(super) parent_thread_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) agent_role: MaybeStr<'a>,
     /// The names of the agent and of those above it, such as `/root/disk`.
-    #[serde(borrow)]
     pub(super) agent_path: MaybeStr<'a>,
 }
 
@@ -214,25 +170,21 @@ impl Duration {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Invocation<'a> {
-    #[serde(borrow)]
     pub(super) server: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) tool: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
 }
 
 /// The result of an MCP server's tool, or the error of calling it.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct McpResult<'a> {
-    #[serde(borrow, rename = "Ok")]
+    #[serde(rename = "Ok")]
     pub(super) ok: MaybeObject<ToolOutput<'a>>,
-    #[serde(borrow, rename = "Err")]
+    #[serde(rename = "Err")]
     pub(super) err: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: Content<'a>,
     #[serde(rename = "isError")]
     pub(super) is_error: MaybeBool,
@@ -281,11 +233,10 @@ pub(super) struct ContentObject<'a> {
 struct PlainContent<'a>(Vec<ContentPart<'a>>);
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ContentPart<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) text: MaybeStr<'a>,
 }
 
@@ -388,17 +339,14 @@ impl<'de: 'a, 'a> Lenient<'de> for ErrorText<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct StatedChange<'a> {
     /// `add`, `update` or `delete`.
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
     /// The whole content that was added or deleted.
-    #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) unified_diff: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) move_path: MaybeStr<'a>,
 }
 

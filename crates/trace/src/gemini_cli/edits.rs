@@ -15,26 +15,20 @@ struct EditMessage<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EditCall<'a> {
-    #[serde(borrow)]
     id: MaybeStr<'a>,
-    #[serde(borrow)]
     args: MaybeObject<WriteArguments<'a>>,
-    #[serde(borrow, rename = "resultDisplay")]
+    #[serde(rename = "resultDisplay")]
     display: MaybeObject<DisplayedDiff<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct WriteArguments<'a> {
-    #[serde(borrow)]
     file_path: MaybeStr<'a>,
-    #[serde(borrow)]
     content: MaybeStr<'a>,
-    #[serde(borrow)]
     old_string: MaybeStr<'a>,
-    #[serde(borrow)]
     new_string: MaybeStr<'a>,
     allow_multiple: MaybeBool,
     /// Number of replacements, in older versions.
@@ -42,13 +36,13 @@ struct WriteArguments<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct DisplayedDiff<'a> {
-    #[serde(borrow, rename = "filePath")]
+    #[serde(rename = "filePath")]
     path: MaybeStr<'a>,
-    #[serde(borrow, rename = "originalContent")]
+    #[serde(rename = "originalContent")]
     before: MaybeStr<'a>,
-    #[serde(borrow, rename = "newContent")]
+    #[serde(rename = "newContent")]
     after: MaybeStr<'a>,
     #[serde(rename = "isNewFile")]
     is_new: MaybeBool,

@@ -13,75 +13,51 @@ use super::super::lenient::{
 
 /// A line of a log, or a message of a document. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub(super) struct LogRecord<'a> {
     /// The message that is removed, with all after it.
-    #[serde(borrow, rename = "$rewindTo")]
+    #[serde(rename = "$rewindTo")]
     pub(super) rewind_to: MaybeStr<'a>,
-    #[serde(borrow, rename = "$set")]
+    #[serde(rename = "$set")]
     pub(super) changes: MaybeObject<LogMetadata<'a>>,
-    #[serde(borrow, rename = "sessionId")]
     session_id: MaybeStr<'a>,
-    #[serde(borrow, rename = "projectHash")]
     project_hash: MaybeStr<'a>,
-    #[serde(borrow, rename = "startTime")]
     start_time: MaybeStr<'a>,
-    #[serde(borrow, rename = "lastUpdated")]
     last_updated: MaybeStr<'a>,
-    #[serde(borrow)]
     kind: MaybeStr<'a>,
-    #[serde(borrow)]
     summary: MaybeStr<'a>,
-    #[serde(borrow)]
     directories: MaybeList<MaybeStr<'a>>,
-    #[serde(borrow)]
     messages: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(super) message_type: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: PartList<'a>,
     /// The message as the user typed it, if the program completed it.
-    #[serde(borrow, rename = "displayContent")]
     pub(super) display_content: PartList<'a>,
-    #[serde(borrow)]
     pub(super) model: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) thoughts: MaybeList<MaybeObject<Thought<'a>>>,
     pub(super) tokens: MaybeObject<MessageTokenCounts>,
-    #[serde(borrow, rename = "toolCalls")]
     pub(super) tool_calls: MaybeList<MaybeObject<ToolCallRecord<'a>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub(super) struct LogMetadata<'a> {
-    #[serde(borrow, rename = "sessionId")]
     pub(super) session_id: MaybeStr<'a>,
-    #[serde(borrow, rename = "startTime")]
     pub(super) start_time: MaybeStr<'a>,
-    #[serde(borrow, rename = "lastUpdated")]
     pub(super) last_updated: MaybeStr<'a>,
     /// `main` or `subagent`.
-    #[serde(borrow)]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) directories: MaybeList<MaybeStr<'a>>,
-    #[serde(borrow)]
     pub(super) messages: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Thought<'a> {
-    #[serde(borrow)]
     pub(super) subject: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) description: MaybeStr<'a>,
 }
 
@@ -96,22 +72,16 @@ pub(super) struct MessageTokenCounts {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ToolCallRecord<'a> {
-    #[serde(borrow)]
     pub(super) id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) name: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) args: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) result: PartList<'a>,
-    #[serde(borrow)]
     pub(super) status: MaybeStr<'a>,
     /// Time of the result.
-    #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
-    #[serde(borrow, rename = "resultDisplay")]
+    #[serde(rename = "resultDisplay")]
     pub(super) display: MaybeObject<DisplayedFile<'a>>,
 }
 
@@ -141,32 +111,27 @@ pub(super) struct DiffStat {
 pub(super) struct PartList<'a>(pub(super) Vec<MessagePart<'a>>);
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct MessagePart<'a> {
-    #[serde(borrow)]
     pub(super) text: MaybeStr<'a>,
     pub(super) thought: MaybeBool,
-    #[serde(borrow, rename = "functionResponse")]
+    #[serde(rename = "functionResponse")]
     pub(super) response: MaybeObject<FunctionResponse<'a>>,
 }
 
 /// The result of a call, as the model received it.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct FunctionResponse<'a> {
     /// The ID of the call.
-    #[serde(borrow)]
     pub(super) id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) response: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct ResponseFields<'a> {
-    #[serde(borrow)]
     output: Option<&'a RawValue>,
-    #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
 

@@ -29,25 +29,16 @@ const OLD_ARGUMENTS: [&str; 2] = ["old_str", "old_string"];
 
 /// The arguments of a call that changes a file, of all tools and both versions.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EditorArguments<'a> {
-    #[serde(borrow)]
     command: MaybeStr<'a>,
-    #[serde(borrow)]
     path: MaybeStr<'a>,
-    #[serde(borrow)]
     file_path: MaybeStr<'a>,
-    #[serde(borrow)]
     file_text: MaybeStr<'a>,
-    #[serde(borrow)]
     content: MaybeStr<'a>,
-    #[serde(borrow)]
     old_str: MaybeStr<'a>,
-    #[serde(borrow)]
     new_str: MaybeStr<'a>,
-    #[serde(borrow)]
     old_string: MaybeStr<'a>,
-    #[serde(borrow)]
     new_string: MaybeStr<'a>,
     insert_line: MaybeU64,
 }

@@ -12,18 +12,13 @@ use super::schema::{AccumulatedTokens, JsonEntries, Metrics, ModelResponse};
 use swarmletfs_base::model::{StatedCost, Status, TASK_MAX, Tokens};
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ConversationState<'a> {
-    #[serde(borrow)]
     execution_status: MaybeStr<'a>,
     /// The name of `execution_status` in older versions.
-    #[serde(borrow)]
     agent_status: MaybeStr<'a>,
-    #[serde(borrow)]
     agent: MaybeObject<Agent<'a>>,
-    #[serde(borrow)]
     workspace: MaybeObject<Workspace<'a>>,
-    #[serde(borrow)]
     pub(super) stats: MaybeObject<Stats<'a>>,
 }
 
@@ -50,13 +45,10 @@ pub(super) struct Stats<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct StatedConversation<'a> {
-    #[serde(borrow)]
     title: MaybeStr<'a>,
-    #[serde(borrow)]
     llm_model: MaybeStr<'a>,
-    #[serde(borrow)]
     selected_branch: MaybeStr<'a>,
     prompt_tokens: MaybeU64,
     completion_tokens: MaybeU64,

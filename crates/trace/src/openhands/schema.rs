@@ -20,89 +20,56 @@ use super::super::value::parse_utc;
 pub(super) const SHELL: &str = "shell";
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Event<'a> {
-    #[serde(borrow)]
     pub(super) id: Word<'a>,
-    #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
     /// The author: `agent`, `user`, `environment` or `hook`.
-    #[serde(borrow)]
     pub(super) source: MaybeStr<'a>,
 
     /// The type of a version 1 event.
-    #[serde(borrow)]
     pub(super) kind: MaybeStr<'a>,
     /// The event before this one.
-    #[serde(borrow)]
     pub(super) parent_id: MaybeStr<'a>,
     /// The type of a version 0 event, or the action of a version 1 event.
-    #[serde(borrow)]
     pub(super) action: WordOr<'a, EventFields<'a>>,
     /// The type of a version 0 event, or the result of a version 1 event.
-    #[serde(borrow)]
     pub(super) observation: WordOr<'a, Observation<'a>>,
 
     /// The event that a version 0 observation results from.
-    #[serde(borrow)]
     pub(super) cause: Word<'a>,
-    #[serde(borrow)]
     pub(super) message: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) args: Option<&'a RawValue>,
     /// The text of a version 0 observation, or the parts of a call of another agent.
-    #[serde(borrow)]
     pub(super) content: MaybeText<'a>,
-    #[serde(borrow)]
     pub(super) extras: MaybeObject<Extras<'a>>,
-    #[serde(borrow)]
     pub(super) tool_call_metadata: MaybeObject<ToolCallMetadata<'a>>,
-    #[serde(borrow)]
     pub(super) llm_metrics: MaybeObject<Metrics<'a>>,
 
-    #[serde(borrow)]
     pub(super) llm_message: MaybeObject<Message<'a>>,
-    #[serde(borrow)]
     pub(super) tool_name: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) tool_call_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) tool_call: MaybeObject<StatedCall<'a>>,
     /// The words of the agent before a call.
-    #[serde(borrow)]
     pub(super) thought: MaybeText<'a>,
-    #[serde(borrow)]
     pub(super) reasoning_content: MaybeStr<'a>,
     /// The event with the call of a result.
-    #[serde(borrow)]
     pub(super) action_id: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) error: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) rejection_reason: MaybeStr<'a>,
     /// `user`, or `hook` for a program of the user.
-    #[serde(borrow)]
     pub(super) rejection_source: MaybeStr<'a>,
     /// The name of a value of the conversation's state.
-    #[serde(borrow)]
     pub(super) key: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) value: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) code: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) detail: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
 
     /// The name of a call of another agent.
-    #[serde(borrow)]
     pub(super) title: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) status: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) raw_input: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) raw_output: Option<&'a RawValue>,
     pub(super) is_error: MaybeBool,
 }
@@ -121,32 +88,23 @@ impl Event<'_> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Observation<'a> {
-    #[serde(borrow)]
     pub(super) kind: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) content: MaybeText<'a>,
     /// The text in older versions.
-    #[serde(borrow)]
     pub(super) output: MaybeText<'a>,
     pub(super) is_error: MaybeBool,
     /// True, or the message of an error, in older versions.
-    #[serde(borrow)]
     pub(super) error: BoolOrText<'a>,
     pub(super) exit_code: MaybeI64,
     pub(super) metadata: MaybeObject<CommandMetadata>,
-    #[serde(borrow)]
     pub(super) path: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) file_path: MaybeStr<'a>,
     pub(super) prev_exist: MaybeBool,
     pub(super) is_new_file: MaybeBool,
-    #[serde(borrow)]
     pub(super) old_content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) new_content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) commit: MaybeObject<Commit<'a>>,
 }
 
@@ -158,30 +116,23 @@ pub(super) struct Commit<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct PatchedFile<'a> {
-    #[serde(borrow)]
     pub(super) old_content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) new_content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) move_path: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Extras<'a> {
-    #[serde(borrow)]
     pub(super) agent_state: MaybeStr<'a>,
     pub(super) metadata: MaybeObject<CommandMetadata>,
     /// The exit code in older versions.
     pub(super) exit_code: MaybeI64,
-    #[serde(borrow)]
     pub(super) path: MaybeStr<'a>,
     pub(super) prev_exist: MaybeBool,
-    #[serde(borrow)]
     pub(super) old_content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) new_content: MaybeStr<'a>,
 }
 
@@ -193,11 +144,9 @@ pub(super) struct CommandMetadata {
 
 /// Details of the answer that made a version 0 call. The answer itself repeats the event.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ToolCallMetadata<'a> {
-    #[serde(borrow)]
     pub(super) function_name: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) model_response: MaybeObject<ModelResponse<'a>>,
 }
 
@@ -230,44 +179,34 @@ pub(super) struct AccumulatedTokens {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Message<'a> {
-    #[serde(borrow)]
     pub(super) content: MaybeText<'a>,
-    #[serde(borrow)]
     pub(super) reasoning_content: MaybeStr<'a>,
 }
 
 /// A call as the model made it.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct StatedCall<'a> {
-    #[serde(borrow)]
     pub(super) name: MaybeStr<'a>,
     /// The arguments as JSON text.
-    #[serde(borrow)]
     pub(super) arguments: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct Arguments<'a> {
-    #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) thought: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) final_thought: MaybeStr<'a>,
-    #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct InstanceMetadata<'a> {
-    #[serde(borrow)]
     pub(super) llm_config: MaybeObject<ModelResponse<'a>>,
-    #[serde(borrow)]
     pub(super) llm: MaybeObject<ModelResponse<'a>>,
 }
 

@@ -6,26 +6,19 @@ use super::super::lenient::{MaybeObject, MaybeStr};
 use swarmletfs_base::failure_signs::suspect_line;
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct Printed<'a> {
-    #[serde(borrow)]
     stdout: MaybeStr<'a>,
-    #[serde(borrow)]
     output: MaybeStr<'a>,
-    #[serde(borrow)]
     stderr: MaybeStr<'a>,
-    #[serde(borrow)]
     data: MaybeObject<PrintedData<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct PrintedData<'a> {
-    #[serde(borrow)]
     stdout: MaybeStr<'a>,
-    #[serde(borrow)]
     output: MaybeStr<'a>,
-    #[serde(borrow)]
     stderr: MaybeStr<'a>,
 }
 

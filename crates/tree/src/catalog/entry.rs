@@ -209,6 +209,7 @@ impl Entry {
 pub(super) struct PackedFields(Box<[u8]>);
 
 #[derive(Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Fields<'a> {
     job: Option<&'a str>,
     continues: Option<&'a str>,
@@ -217,12 +218,10 @@ struct Fields<'a> {
     status_source: Option<&'a str>,
     task: &'a str,
     task_type: Option<&'a str>,
-    #[serde(borrow)]
     tags: Vec<&'a str>,
     branch: Option<&'a str>,
     model: Option<&'a str>,
     cwd: Option<&'a str>,
-    #[serde(borrow)]
     times: [PackedTime<'a>; 3],
     /// Nanoseconds since 1970.
     last_message: Option<i128>,
