@@ -6,15 +6,17 @@
 
 mod proposal;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use self::proposal::Proposal;
@@ -191,10 +193,61 @@ pub(super) struct SupervisorTool {
 
 type SupervisorFn = dyn Fn(&Supervisor, &Tree, JsonObject) -> ToolResult + Send + Sync;
 
+fn tool<A: DeserializeOwned + JsonSchema + Any>(
+    name: &'static str,
+    description: &'static str,
+    annotations: ToolAnnotations,
+    call: fn(&Supervisor, &Tree, A) -> ToolResult,
+) -> SupervisorTool {
+    let definition = definition::<A>(name, description, annotations.open_world(false));
+    let call = move |supervisor: &Supervisor, tree: &Tree, arguments| {
+        call(supervisor, tree, parse_arguments(name, arguments)?)
+    };
+    SupervisorTool { definition, call: Box::new(call) }
+}
+
 /// Returns the tools of the supervisor that need no answer of a person.
 pub(super) fn tools() -> &'static [SupervisorTool] {
     static TOOLS: LazyLock<Vec<SupervisorTool>> = LazyLock::new(|| {
-        vec![create_tool(), annotate_tool(), write_tool(), read_tool(), changes_tool()]
+        let reads = || ToolAnnotations::new().read_only(true).idempotent(true);
+        vec![
+            tool(
+                "create_worker",
+                "Creates a worker that is running, and returns its id. The worker's program \
+                 records under this id: `swarmletfs mcp --as worker:ID` gives it tools in its own \
+                 view of a workspace.",
+                ToolAnnotations::new().destructive(false),
+                create_worker,
+            ),
+            tool(
+                "annotate_worker",
+                "Sets the supervisor's notes on a worker, which its summary and index.json show. \
+                 They replace earlier notes. The worker may have finished.",
+                ToolAnnotations::new().destructive(false).idempotent(true),
+                annotate,
+            ),
+            tool(
+                "write_note",
+                "Writes a file of the supervisor's notes, such as strategy.md or synthesis.md: a \
+                 new one, or the whole content of an existing one. The tree has it as \
+                 supervisor/PATH.",
+                ToolAnnotations::new().destructive(true).idempotent(true),
+                write_note,
+            ),
+            tool(
+                "read_note",
+                "Reads a file of the supervisor's notes. list_dir supervisor lists them.",
+                reads(),
+                read_note,
+            ),
+            tool(
+                "changes",
+                "Shows what a worker changed in its view of a workspace, as a diff within a \
+                 budget: whole hunks, and what is left out is named.",
+                reads(),
+                changes,
+            ),
+        ]
     });
     &TOOLS
 }
@@ -214,7 +267,6 @@ pub(super) fn apply_definition() -> &'static Tool {
 
 #[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ApplyInput {
     /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
@@ -226,7 +278,6 @@ struct ApplyInput {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ChangesInput {
     /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
@@ -241,20 +292,7 @@ struct ChangesInput {
 
 const DIFF_DEFAULT: u32 = 16_000;
 
-const CHANGES: &str = "changes";
-
-fn changes_tool() -> SupervisorTool {
-    let definition = definition::<ChangesInput>(
-        CHANGES,
-        "Shows what a worker changed in its view of a workspace, as a diff within a budget: whole \
-         hunks, and what is left out is named.",
-        ToolAnnotations::new().read_only(true).idempotent(true).open_world(false),
-    );
-    SupervisorTool { definition, call: Box::new(changes) }
-}
-
-fn changes(_: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
-    let input: ChangesInput = parse_arguments(CHANGES, arguments)?;
+fn changes(_: &Supervisor, tree: &Tree, input: ChangesInput) -> ToolResult {
     let worker = find_worker(tree, &input.worker)?.to_text().into_owned();
     let whole = format!("workers/{}/{WHOLE}", path_component(&worker));
     if tree.with_path(whole.as_bytes(), Symlinks::Follow, |_| Ok(())).is_err() {
@@ -287,11 +325,8 @@ fn with_warnings(text: String, store: &Store) -> NotedText {
     NotedText { text, note: joined_note(&store.take_warnings()) }
 }
 
-const CREATE_NAME: &str = "create_worker";
-
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct CreateWorkerInput {
     /// What the worker is told to do
     task: String,
@@ -317,21 +352,7 @@ struct CreateWorkerInput {
     tags: Vec<String>,
 }
 
-fn create_tool() -> SupervisorTool {
-    SupervisorTool {
-        definition: definition::<CreateWorkerInput>(
-            CREATE_NAME,
-            "Creates a worker that is running, and returns its id. The worker's program records \
-             under this id: `swarmletfs mcp --as worker:ID` gives it tools in its own view of a \
-             workspace.",
-            ToolAnnotations::new().destructive(false).open_world(false),
-        ),
-        call: Box::new(create_worker),
-    }
-}
-
-fn create_worker(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
-    let input: CreateWorkerInput = parse_arguments(CREATE_NAME, arguments)?;
+fn create_worker(supervisor: &Supervisor, tree: &Tree, input: CreateWorkerInput) -> ToolResult {
     // A worker that the served view hides would be lost to the supervisor.
     if let (Some(run), Some(served)) = (&input.run, &supervisor.run)
         && run != served
@@ -367,11 +388,8 @@ fn create_worker(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) ->
     Ok(with_warnings(text, &store))
 }
 
-const ANNOTATE_NAME: &str = "annotate_worker";
-
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct AnnotateInput {
     /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
@@ -381,20 +399,7 @@ struct AnnotateInput {
     text: String,
 }
 
-fn annotate_tool() -> SupervisorTool {
-    SupervisorTool {
-        definition: definition::<AnnotateInput>(
-            ANNOTATE_NAME,
-            "Sets the supervisor's notes on a worker, which its summary and index.json show. They \
-             replace earlier notes. The worker may have finished.",
-            ToolAnnotations::new().destructive(false).idempotent(true).open_world(false),
-        ),
-        call: Box::new(annotate),
-    }
-}
-
-fn annotate(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
-    let input: AnnotateInput = parse_arguments(ANNOTATE_NAME, arguments)?;
+fn annotate(supervisor: &Supervisor, tree: &Tree, input: AnnotateInput) -> ToolResult {
     let worker = find_worker(tree, &input.worker)?;
     let store = supervisor.open()?;
     let annotated = store.worker(worker.as_bytes()).and_then(|worker| worker.annotate(&input.text));
@@ -407,12 +412,8 @@ fn annotate(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> Tool
     Ok(with_warnings(text, &store))
 }
 
-const WRITE_NOTE: &str = "write_note";
-const READ_NOTE: &str = "read_note";
-
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct WriteNoteInput {
     /// The file, from the folder of the notes: strategy.md
     path: String,
@@ -420,20 +421,7 @@ struct WriteNoteInput {
     content: String,
 }
 
-fn write_tool() -> SupervisorTool {
-    SupervisorTool {
-        definition: definition::<WriteNoteInput>(
-            WRITE_NOTE,
-            "Writes a file of the supervisor's notes, such as strategy.md or synthesis.md: a new \
-             one, or the whole content of an existing one. The tree has it as supervisor/PATH.",
-            ToolAnnotations::new().destructive(true).idempotent(true).open_world(false),
-        ),
-        call: Box::new(write_note),
-    }
-}
-
-fn write_note(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolResult {
-    let input: WriteNoteInput = parse_arguments(WRITE_NOTE, arguments)?;
+fn write_note(supervisor: &Supervisor, _: &Tree, input: WriteNoteInput) -> ToolResult {
     supervisor.must_see_notes()?;
     let store = supervisor.open()?;
     let path = input.path.strip_prefix("supervisor/").unwrap_or(&input.path);
@@ -444,7 +432,6 @@ fn write_note(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolR
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ReadNoteInput {
     /// The file, from the folder of the notes: strategy.md
     path: String,
@@ -455,19 +442,7 @@ struct ReadNoteInput {
     limit: Option<u64>,
 }
 
-fn read_tool() -> SupervisorTool {
-    SupervisorTool {
-        definition: definition::<ReadNoteInput>(
-            READ_NOTE,
-            "Reads a file of the supervisor's notes. list_dir supervisor lists them.",
-            ToolAnnotations::new().read_only(true).idempotent(true).open_world(false),
-        ),
-        call: Box::new(read_note),
-    }
-}
-
-fn read_note(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
-    let input: ReadNoteInput = parse_arguments(READ_NOTE, arguments)?;
+fn read_note(supervisor: &Supervisor, tree: &Tree, input: ReadNoteInput) -> ToolResult {
     supervisor.must_see_notes()?;
     let path = input.path.strip_prefix("supervisor/").unwrap_or(&input.path);
     if path.split('/').any(|name| matches!(name, "" | "." | "..")) {

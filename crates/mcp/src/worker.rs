@@ -15,25 +15,27 @@ mod session;
 
 pub use self::session::{COMMAND_KEEPER, END, KILL, WorkerSession};
 
+use std::any::Any;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
-    CustomResult, Implementation, JsonObject, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, Implementation,
+    JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    ToolAnnotations,
 };
 use rmcp::schemars::JsonSchema;
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tracing::error;
 
 use super::stdio::{self, Streams};
-use super::tools::ToolResult;
+use super::tools::{ToolResult, definition, parse_arguments};
 
 /// Number of calls that run at once. A command may take long. Others wait.
 const CALLS: u32 = 32;
@@ -104,28 +106,37 @@ struct ToolRun<'a> {
 
 struct WorkerTool {
     definition: Tool,
-    call: WorkerFn,
+    call: Box<WorkerFn>,
 }
 
-type ToolBody = fn(&ToolRun<'_>, JsonObject) -> ToolResult;
+type WorkerFn = dyn Fn(&ToolRun<'_>, JsonObject) -> ToolResult + Send + Sync;
 
-#[derive(Clone, Copy)]
-enum WorkerFn {
-    /// Its result is recorded as the output of a call.
-    Recorded(ToolBody),
-    /// It records its own work.
-    Recording(ToolBody),
-    Finish(ToolBody),
-}
+impl WorkerTool {
+    /// Creates a tool that records its own work.
+    fn new<A: JsonSchema + Any>(
+        name: &'static str,
+        description: &'static str,
+        is_read_only: bool,
+        call: impl Fn(&ToolRun<'_>, JsonObject) -> ToolResult + Send + Sync + 'static,
+    ) -> WorkerTool {
+        let annotations = ToolAnnotations::new().read_only(is_read_only).open_world(false);
+        let definition = definition::<A>(name, description, annotations);
+        WorkerTool { definition, call: Box::new(call) }
+    }
 
-/// Creates the definition of a tool. One that changes nothing is read-only.
-fn definition<A: JsonSchema + std::any::Any>(
-    name: &'static str,
-    description: &'static str,
-    is_read_only: bool,
-) -> Tool {
-    let annotations = ToolAnnotations::new().read_only(is_read_only).open_world(false);
-    super::tools::definition::<A>(name, description, annotations)
+    /// Creates a tool whose result is recorded as the output of a call. One that changes nothing is
+    /// read-only.
+    fn recorded<A: DeserializeOwned + JsonSchema + Any>(
+        name: &'static str,
+        description: &'static str,
+        is_read_only: bool,
+        call: fn(&ToolRun<'_>, A) -> ToolResult,
+    ) -> WorkerTool {
+        WorkerTool::new::<A>(name, description, is_read_only, move |run, arguments| {
+            run.session
+                .record(name, arguments, |arguments| call(run, parse_arguments(name, arguments)?))
+        })
+    }
 }
 
 fn tools() -> &'static [WorkerTool] {
@@ -142,36 +153,25 @@ impl WorkerServer {
         tool: &'static WorkerTool,
         arguments: JsonObject,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
+    ) -> Result<CallToolResponse, ErrorData> {
         let (session, ct) = (Arc::clone(&self.session), context.ct.clone());
-        let ends = matches!(tool.call, WorkerFn::Finish(_));
+        let ends = tool.definition.name == session::FINISH;
         let is_left = Arc::clone(&self.is_left);
         let permit = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| super::closed())?;
         let work = move || {
             let _permit = permit;
             let is_canceled = || ct.is_cancelled() || is_left.load(Ordering::Relaxed);
             let run = ToolRun { session: &session, is_canceled: &is_canceled };
-            match tool.call {
-                WorkerFn::Recorded(call) => {
-                    session
-                        .record(&tool.definition.name, arguments, |arguments| call(&run, arguments))
-                }
-                WorkerFn::Recording(call) | WorkerFn::Finish(call) => call(&run, arguments),
-            }
+            (tool.call)(&run, arguments)
         };
         let done = tokio::task::spawn_blocking(work).await.map_err(|failed| {
             error!("a tool failed: {failed}");
             ErrorData::internal_error("internal server error; other calls are not affected", None)
         })?;
-        Ok(match done {
-            Ok(output) => {
-                if ends {
-                    self.finished.send_replace(true);
-                }
-                CallToolResult::success(output.blocks().map(ContentBlock::text).collect())
-            }
-            Err(error) => CallToolResult::error(vec![ContentBlock::text(error.0)]),
-        })
+        if ends && done.is_ok() {
+            self.finished.send_replace(true);
+        }
+        Ok(super::to_response(done))
     }
 }
 
@@ -202,7 +202,7 @@ impl ServerHandler for WorkerServer {
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        Ok(CallToolResponse::Complete(self.call(tool, arguments, &context).await?))
+        self.call(tool, arguments, &context).await
     }
 
     async fn on_custom_request(

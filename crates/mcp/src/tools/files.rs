@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
 use globset::GlobMatcher;
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -70,7 +70,6 @@ pub(super) fn tools() -> Vec<ToolEntry> {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ListDirInput {
     /// The folder, from the root of the tree [default: the root]
     path: Option<String>,
@@ -206,7 +205,6 @@ fn list_dir(tree: &Tree, args: ListDirInput) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(crate = "rmcp::schemars")]
 enum Unit {
     Lines,
     Bytes,
@@ -214,7 +212,6 @@ enum Unit {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ReadFileInput {
     /// The file, from the root of the tree: summary, workers/ID/result.txt
     path: String,
@@ -243,7 +240,6 @@ pub(super) fn byte_limit(limit: Option<u64>) -> usize {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct PathInput {
     /// The path, from the root of the tree
     path: String,
@@ -291,7 +287,6 @@ fn exists(tree: &Tree, args: PathInput) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct GlobInput {
     /// The pattern
     pattern: String,
@@ -385,7 +380,6 @@ pub(super) fn search_tools() -> Vec<ToolEntry> {
 
 #[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "snake_case")]
-#[schemars(crate = "rmcp::schemars")]
 enum Mode {
     #[default]
     Content,
@@ -395,7 +389,6 @@ enum Mode {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct GrepInput {
     /// The regex (Rust syntax, without look-around)
     pattern: String,
@@ -450,7 +443,6 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct SearchInput {
     /// The words, phrases and filters
     query: String,

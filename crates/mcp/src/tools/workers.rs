@@ -1,6 +1,6 @@
 //! Tools for workers: list, evidence, comparison and changes.
 
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -80,7 +80,6 @@ pub(super) fn tools() -> Vec<ToolEntry> {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ListWorkersInput {
     /// Only workers with this status: created, running, completed, failed, unknown, or the word the
     /// worker's program wrote
@@ -258,7 +257,6 @@ impl CompactWorker<'_> {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct GetEvidenceInput {
     /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
@@ -329,7 +327,6 @@ fn generated_file(tree: &Tree, path: &str) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-#[schemars(crate = "rmcp::schemars")]
 enum CallArg {
     Number(i64),
     File(String),
@@ -337,7 +334,6 @@ enum CallArg {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct GetNotedTextInput {
     /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
@@ -395,7 +391,6 @@ fn get_tool_output(tree: &Tree, args: GetNotedTextInput) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct SummarizeInput {
     /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
@@ -417,7 +412,6 @@ fn escape(words: &str) -> String {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct CompareInput {
     /// The workers' ids or unique beginnings of them, two to eight
     #[serde(alias = "worker_ids")]
@@ -447,7 +441,6 @@ fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ChangesSinceInput {
     /// The last line of an earlier answer; now, or 0 for everything
     cursor: String,
@@ -460,7 +453,6 @@ fn changes_since(tree: &Tree, args: ChangesSinceInput) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ExpandInput {
     /// The text
     text: String,

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rmcp::model::JsonObject;
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 
 use super::session::{CommandEnd, END, KILL, KeptCommand, RecordedWork};
-use super::{ToolRun, WorkerFn, WorkerTool, definition};
+use super::{ToolRun, WorkerTool};
 use crate::slice::NotedText;
 use crate::tools::{ToolError, ToolResult, json, parse_arguments};
 use swarmletfs_base::split::Split;
@@ -46,7 +46,6 @@ const TIMED_OUT: i64 = 124;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ExecuteInput {
     /// The command, for sh -c
     command: String,
@@ -62,15 +61,13 @@ struct ExecuteOutput {
 }
 
 pub(super) fn tool() -> WorkerTool {
-    WorkerTool {
-        definition: definition::<ExecuteInput>(
-            NAME,
-            "Runs a command by sh -c at the root of the workspace. Returns a JSON object with \
-             stdout, stderr and exit_code. Nothing outside of the workspace can be written.",
-            false,
-        ),
-        call: WorkerFn::Recording(execute),
-    }
+    WorkerTool::new::<ExecuteInput>(
+        NAME,
+        "Runs a command by sh -c at the root of the workspace. Returns a JSON object with stdout, \
+         stderr and exit_code. Nothing outside of the workspace can be written.",
+        false,
+        execute,
+    )
 }
 
 fn execute(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {

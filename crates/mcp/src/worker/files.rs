@@ -8,14 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use memchr::memmem;
-use rmcp::model::JsonObject;
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 
 use super::session::WorkerSession;
-use super::{ToolRun, WorkerFn, WorkerTool, definition};
+use super::{ToolRun, WorkerTool};
 use crate::slice::{NotedText, echo, joined_note};
-use crate::tools::{ToolError, ToolResult, json, parse_arguments};
+use crate::tools::{ToolError, ToolResult, json};
 use swarmletfs_base::error::Error;
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::RelPath;
@@ -35,49 +34,37 @@ const LIST_MAX: usize = 64 << 10;
 
 pub(super) fn tools() -> Vec<WorkerTool> {
     vec![
-        WorkerTool {
-            definition: definition::<LsInput>(
-                "ls",
-                "Lists files and folders, as a JSON array of objects with name, is_dir and size.",
-                true,
-            ),
-            call: WorkerFn::Recorded(ls),
-        },
-        WorkerTool {
-            definition: definition::<ReadInput>(
-                "read_file",
-                "Reads a file, or the lines of it from offset on.",
-                true,
-            ),
-            call: WorkerFn::Recorded(read_file),
-        },
-        WorkerTool {
-            definition: definition::<WriteInput>(
-                "write_file",
-                "Writes a file: a new one, or the whole content of an existing one. Missing \
-                 folders are made.",
-                false,
-            ),
-            call: WorkerFn::Recorded(write_file),
-        },
-        WorkerTool {
-            definition: definition::<EditInput>(
-                "edit_file",
-                "Replaces an exact text in a file. Without replace_all, the text must occur once.",
-                false,
-            ),
-            call: WorkerFn::Recorded(edit_file),
-        },
-        WorkerTool {
-            definition: definition::<DeleteInput>("delete_file", "Deletes a file or link.", false),
-            call: WorkerFn::Recorded(delete_file),
-        },
+        WorkerTool::recorded(
+            "ls",
+            "Lists files and folders, as a JSON array of objects with name, is_dir and size.",
+            true,
+            ls,
+        ),
+        WorkerTool::recorded(
+            "read_file",
+            "Reads a file, or the lines of it from offset on.",
+            true,
+            read_file,
+        ),
+        WorkerTool::recorded(
+            "write_file",
+            "Writes a file: a new one, or the whole content of an existing one. Missing folders \
+             are made.",
+            false,
+            write_file,
+        ),
+        WorkerTool::recorded(
+            "edit_file",
+            "Replaces an exact text in a file. Without replace_all, the text must occur once.",
+            false,
+            edit_file,
+        ),
+        WorkerTool::recorded("delete_file", "Deletes a file or link.", false, delete_file),
     ]
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct LsInput {
     /// The folder
     path: String,
@@ -90,8 +77,7 @@ struct LsEntry {
     size: Option<u64>,
 }
 
-fn ls(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: LsInput = parse_arguments("ls", arguments)?;
+fn ls(run: &ToolRun<'_>, input: LsInput) -> ToolResult {
     let path = run.session.parse_path(&input.path)?;
     let view = &run.session.view;
     let listed = view.view_folder(&path).and_then(|folder| folder.view_entries());
@@ -129,7 +115,6 @@ fn ls(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct ReadInput {
     /// The file
     path: String,
@@ -140,8 +125,7 @@ struct ReadInput {
     limit: Option<u64>,
 }
 
-fn read_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: ReadInput = parse_arguments("read_file", arguments)?;
+fn read_file(run: &ToolRun<'_>, input: ReadInput) -> ToolResult {
     let path = run.session.parse_path(&input.path)?;
     let file = run.session.view.view_file(&path).map_err(failed("read", &path))?;
     let size = file.metadata().map_err(from_io).map_err(failed("read", &path))?.len();
@@ -238,7 +222,6 @@ fn read_lines(
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct WriteInput {
     /// The file
     path: String,
@@ -246,8 +229,7 @@ struct WriteInput {
     content: String,
 }
 
-fn write_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: WriteInput = parse_arguments("write_file", arguments)?;
+fn write_file(run: &ToolRun<'_>, input: WriteInput) -> ToolResult {
     let path = file_path(run, &input.path)?;
     let _guard = run.session.lock_files();
     let written = run.session.view.write_view_file(&path, input.content.as_bytes());
@@ -257,7 +239,6 @@ fn write_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct EditInput {
     /// The file
     path: String,
@@ -270,8 +251,7 @@ struct EditInput {
     replace_all: bool,
 }
 
-fn edit_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: EditInput = parse_arguments("edit_file", arguments)?;
+fn edit_file(run: &ToolRun<'_>, input: EditInput) -> ToolResult {
     let path = file_path(run, &input.path)?;
     let cannot =
         |reason: String| ToolError::new(format!("cannot edit {}: {reason}", path.display()));
@@ -333,14 +313,12 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct DeleteInput {
     /// The file or link
     path: String,
 }
 
-fn delete_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: DeleteInput = parse_arguments("delete_file", arguments)?;
+fn delete_file(run: &ToolRun<'_>, input: DeleteInput) -> ToolResult {
     let path = file_path(run, &input.path)?;
     let _guard = run.session.lock_files();
     run.session.view.remove_view_file(&path).map_err(failed("delete", &path))?;

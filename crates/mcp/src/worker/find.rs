@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
-use rmcp::model::JsonObject;
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use serde::Deserialize;
 
 use super::files::failed;
-use super::{ToolRun, WorkerFn, WorkerTool, definition};
+use super::{ToolRun, WorkerTool};
 use crate::slice::{NotedText, joined_note};
-use crate::tools::{self, ToolError, ToolResult, non_empty, parse_arguments, path_or_root};
+use crate::tools::{self, ToolError, ToolResult, non_empty, path_or_root};
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{RelPath, printable};
 use swarmletfs_base::split::Split;
@@ -35,24 +34,20 @@ const GIT: &[u8] = b".git";
 
 pub(super) fn tools() -> Vec<WorkerTool> {
     vec![
-        WorkerTool {
-            definition: definition::<GlobInput>(
-                "glob",
-                "Finds files whose paths match a pattern such as **/*.rs or src/*.toml, one path \
-                 per line.",
-                true,
-            ),
-            call: WorkerFn::Recorded(glob),
-        },
-        WorkerTool {
-            definition: definition::<GrepInput>(
-                "grep",
-                "Searches the lines of files for a regular expression. output_mode is \
-                 files_with_matches, content (file:line_number:line) or count (file:count).",
-                true,
-            ),
-            call: WorkerFn::Recorded(grep),
-        },
+        WorkerTool::recorded(
+            "glob",
+            "Finds files whose paths match a pattern such as **/*.rs or src/*.toml, one path per \
+             line.",
+            true,
+            glob,
+        ),
+        WorkerTool::recorded(
+            "grep",
+            "Searches the lines of files for a regular expression. output_mode is \
+             files_with_matches, content (file:line_number:line) or count (file:count).",
+            true,
+            grep,
+        ),
     ]
 }
 
@@ -137,7 +132,6 @@ fn compile_glob(pattern: &str, is_by_name: bool) -> Result<GlobMatcher, ToolErro
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct GlobInput {
     /// The pattern, such as **/*.rs
     pattern: String,
@@ -145,8 +139,7 @@ struct GlobInput {
     path: Option<String>,
 }
 
-fn glob(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: GlobInput = parse_arguments("glob", arguments)?;
+fn glob(run: &ToolRun<'_>, input: GlobInput) -> ToolResult {
     let matcher = compile_glob(&input.pattern, false)?;
     let path = run.session.parse_path(&path_or_root(input.path))?;
     let base = run.session.view.view_folder(&path).map_err(failed("search", &path))?;
@@ -161,7 +154,6 @@ fn glob(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
 
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[schemars(crate = "rmcp::schemars")]
 enum OutputMode {
     #[default]
     FilesWithMatches,
@@ -171,7 +163,6 @@ enum OutputMode {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct GrepInput {
     /// The regular expression
     pattern: String,
@@ -184,8 +175,7 @@ struct GrepInput {
     output_mode: OutputMode,
 }
 
-fn grep(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: GrepInput = parse_arguments("grep", arguments)?;
+fn grep(run: &ToolRun<'_>, input: GrepInput) -> ToolResult {
     let matcher = RegexMatcherBuilder::new().line_terminator(Some(b'\n')).build(&input.pattern);
     let matcher = matcher.map_err(|error| ToolError::new(format!("cannot search: {error}")))?;
     let glob = non_empty(input.glob).map(|glob| compile_glob(&glob, true)).transpose()?;

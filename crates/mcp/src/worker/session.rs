@@ -14,12 +14,12 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::JsonObject;
-use rmcp::schemars::JsonSchema;
+use rmcp::schemars::{self, JsonSchema};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ToolRun, WorkerFn, WorkerTool, definition};
+use super::{ToolRun, WorkerTool};
 use crate::slice::NotedText;
 use crate::tools::{ToolError, ToolResult, non_empty, parse_arguments};
 use swarmletfs_base::name::printable;
@@ -178,39 +178,36 @@ fn shortened(value: Value) -> Value {
     }
 }
 
+/// Name of the tool that ends the worker.
+pub(super) const FINISH: &str = "finish";
+
 pub(super) fn tools() -> Vec<WorkerTool> {
     vec![
-        WorkerTool {
-            definition: definition::<NoteInput>(
-                "note",
-                "Adds a note to the worker's record: what it found, decided or plans. The \
-                 supervisor reads it.",
-                false,
-            ),
-            call: WorkerFn::Recorded(note),
-        },
-        WorkerTool {
-            definition: definition::<FinishInput>(
-                "finish",
-                "Ends the worker, with its result. The tools are gone afterwards, and a person can \
-                 review the changes.",
-                false,
-            ),
-            call: WorkerFn::Finish(finish),
-        },
+        WorkerTool::recorded(
+            "note",
+            "Adds a note to the worker's record: what it found, decided or plans. The supervisor \
+             reads it.",
+            false,
+            note,
+        ),
+        WorkerTool::new::<FinishInput>(
+            FINISH,
+            "Ends the worker, with its result. The tools are gone afterwards, and a person can \
+             review the changes.",
+            false,
+            finish,
+        ),
     ]
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct NoteInput {
     /// The note
     text: String,
 }
 
-fn note(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: NoteInput = parse_arguments("note", arguments)?;
+fn note(run: &ToolRun<'_>, input: NoteInput) -> ToolResult {
     let noted = run.session.worker.message("assistant", &input.text);
     noted.map_err(|error| ToolError::new(error.to_string()))?;
     Ok(NotedText::new("noted"))
@@ -218,7 +215,6 @@ fn note(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(crate = "rmcp::schemars")]
 enum FinishStatus {
     Completed,
     Failed,
@@ -226,7 +222,6 @@ enum FinishStatus {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(crate = "rmcp::schemars")]
 struct FinishInput {
     /// How the worker ended [default: completed, or failed if there is an error]
     status: Option<FinishStatus>,
@@ -242,11 +237,11 @@ struct FinishInput {
 /// of the worker only, which no call follows.
 fn finish(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     finish_now(run, arguments.clone())
-        .or_else(|error| run.session.record("finish", arguments, |_| Err(error)))
+        .or_else(|error| run.session.record(FINISH, arguments, |_| Err(error)))
 }
 
 fn finish_now(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let input: FinishInput = parse_arguments("finish", arguments)?;
+    let input: FinishInput = parse_arguments(FINISH, arguments)?;
     let error = non_empty(input.error);
     let end = match (input.status, error) {
         (Some(FinishStatus::Completed), Some(_)) => {
