@@ -16,7 +16,7 @@ use super::terminal::display_path;
 use crate::catalog::{holds_workers, is_artifact_store, is_own_mount};
 use crate::digest::{digest, to_hex};
 use crate::trace::KnownFormat;
-use crate::trace::known::{FORMATS, Program, Recognition, UNREAD_PROGRAMS};
+use crate::trace::known::{FORMATS, Program, UNREAD_PROGRAMS};
 
 /// Environment variables that name a store, in the order in which they count.
 const STORE_VARIABLES: [&str; 2] = ["SWARMLET_STORE", "SWARMLET_DATA_PATH"];
@@ -71,8 +71,7 @@ impl<'a> Environment<'a> {
             found.is_some_and(|found| format.is_none_or(|format| format.name == found.name))
         };
         // The current directory is not searched for files of other formats: it may be large.
-        let has_shape =
-            format.is_none_or(|format| matches!(format.recognition, Recognition::Shape));
+        let has_shape = format.is_none_or(|format| !format.has_transcripts());
         Environment {
             variables: STORE_VARIABLES.map(std::env::var_os),
             current,

@@ -201,8 +201,8 @@ impl ProgramFolder {
         transcript: RelPath,
         amend: impl FnOnce(&mut Worker) -> bool,
     ) -> Option<String> {
-        let create = self.program.create_for_file?;
-        let source = Source::open_transcript(&self.path, transcript, create).ok()?;
+        let format = self.program.create_for_file(transcript.clone())?;
+        let source = Source::open_transcript(&self.path, transcript, format).ok()?;
         // A worker that has written nothing for long may still run.
         let source = source.with_stale_after(Duration::MAX);
         let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;

@@ -36,7 +36,7 @@ pub struct ClaudeCode;
 
 impl ClaudeCode {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(ClaudeCode)
+        Transcripts::new(&ClaudeCode)
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Codex;
 
 impl Codex {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(Codex)
+        Transcripts::new(&Codex)
     }
 }
 

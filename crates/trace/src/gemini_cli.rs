@@ -27,7 +27,7 @@ pub struct GeminiCli;
 
 impl GeminiCli {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(GeminiCli)
+        Transcripts::new(&GeminiCli)
     }
 }
 

@@ -14,7 +14,7 @@ use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
     ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenHands, Swarmlet, SweAgent,
-    claude_code, codex,
+    Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -32,11 +32,9 @@ pub struct KnownFormat {
     /// `by/source/`.
     pub name: &'static str,
     pub program: Program,
-    pub create: fn() -> Box<dyn Format>,
-    /// Creates the format for a store of which only one file is read, given its path from the
-    /// store's root. `None` if a single file is no worker of this format.
-    pub create_for_file: Option<fn(RelPath) -> Box<dyn Format>>,
-    pub recognition: Recognition,
+    /// Reads its transcripts. `None` for the worker artifact store, which is recognized by its
+    /// directories and their names: [`Format::detect`], which must not open a file then.
+    transcripts: Option<&'static dyn TranscriptFormat>,
     /// Directory in the program's own one that holds its sessions. It is searched first. While it
     /// is empty, the store is empty, too.
     pub sessions: Option<&'static str>,
@@ -59,14 +57,6 @@ pub enum SessionFiles {
     Store,
 }
 
-#[derive(Clone, Copy)]
-pub enum Recognition {
-    /// Looks at directories and their names: [`Format::detect`], which must not open a file.
-    Shape,
-    /// Looks at the content of one file. Must check the file's name before its content.
-    Content(fn(&Probe<'_>) -> bool),
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     pub name: &'static str,
@@ -85,9 +75,7 @@ pub struct Place {
 pub static SWARMLET: KnownFormat = KnownFormat {
     name: "swarmlet",
     program: Program { name: "swarmlet", places: &[] },
-    create: || Box::new(Swarmlet::default()),
-    create_for_file: None,
-    recognition: Recognition::Shape,
+    transcripts: None,
     sessions: None,
     session_files: SessionFiles::Store,
     tested_version: None,
@@ -103,9 +91,7 @@ pub static CLAUDE_CODE: KnownFormat = KnownFormat {
             home: &[".claude", ".config/claude"],
         }],
     },
-    create: || Box::new(ClaudeCode::transcripts()),
-    create_for_file: Some(|path| Box::new(ClaudeCode::transcripts().only(path))),
-    recognition: Recognition::Content(|probe| ClaudeCode.recognizes(probe)),
+    transcripts: Some(&ClaudeCode),
     sessions: Some("projects"),
     session_files: SessionFiles::Folders(&["projects"]),
     tested_version: Some(claude_code::TESTED_VERSION),
@@ -117,9 +103,7 @@ pub static CODEX: KnownFormat = KnownFormat {
         name: "Codex CLI",
         places: &[Place { variable: Some(("CODEX_HOME", "")), home: &[".codex"] }],
     },
-    create: || Box::new(Codex::transcripts()),
-    create_for_file: Some(|path| Box::new(Codex::transcripts().only(path))),
-    recognition: Recognition::Content(|probe| Codex.recognizes(probe)),
+    transcripts: Some(&Codex),
     sessions: Some("sessions"),
     session_files: SessionFiles::Folders(&["sessions", "archived_sessions"]),
     tested_version: Some(codex::TESTED_VERSION),
@@ -131,9 +115,7 @@ pub static GEMINI_CLI: KnownFormat = KnownFormat {
         name: "Gemini CLI",
         places: &[Place { variable: Some(("GEMINI_CLI_HOME", ".gemini")), home: &[".gemini"] }],
     },
-    create: || Box::new(GeminiCli::transcripts()),
-    create_for_file: Some(|path| Box::new(GeminiCli::transcripts().only(path))),
-    recognition: Recognition::Content(|probe| GeminiCli.recognizes(probe)),
+    transcripts: Some(&GeminiCli),
     sessions: Some("tmp"),
     session_files: SessionFiles::Folders(&["tmp"]),
     tested_version: None,
@@ -148,9 +130,7 @@ pub static OPENHANDS: KnownFormat = KnownFormat {
             Place { variable: Some(("OPENHANDS_CONVERSATIONS_DIR", "")), home: &[] },
         ],
     },
-    create: || Box::new(OpenHands::transcripts()),
-    create_for_file: Some(|path| Box::new(OpenHands::transcripts().only(path))),
-    recognition: Recognition::Content(|probe| OpenHands.recognizes(probe)),
+    transcripts: Some(&OpenHands),
     sessions: None,
     session_files: SessionFiles::Folders(&["sessions", "conversations"]),
     tested_version: None,
@@ -165,9 +145,7 @@ pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
             home: &[".config/mini-swe-agent"],
         }],
     },
-    create: || Box::new(MiniSweAgent::transcripts()),
-    create_for_file: Some(|path| Box::new(MiniSweAgent::transcripts().only(path))),
-    recognition: Recognition::Content(|probe| MiniSweAgent.recognizes(probe)),
+    transcripts: Some(&MiniSweAgent),
     sessions: None,
     session_files: SessionFiles::At(|path| MiniSweAgent.locate(path).is_some()),
     tested_version: None,
@@ -176,9 +154,7 @@ pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
 pub static SWE_AGENT: KnownFormat = KnownFormat {
     name: "swe-agent",
     program: Program { name: "SWE-agent", places: &[] },
-    create: || Box::new(SweAgent::transcripts()),
-    create_for_file: Some(|path| Box::new(SweAgent::transcripts().only(path))),
-    recognition: Recognition::Content(|probe| SweAgent.recognizes(probe)),
+    transcripts: Some(&SweAgent),
     sessions: None,
     session_files: SessionFiles::At(|path| SweAgent.locate(path).is_some()),
     tested_version: None,
@@ -215,15 +191,27 @@ impl KnownFormat {
         FORMATS.into_iter().find(|format| format.name == name)
     }
 
-    pub fn recognizes(&self, probe: &Probe<'_>) -> bool {
-        self.content_test().is_some_and(|test| test(probe))
+    pub fn create(&self) -> Box<dyn Format> {
+        match self.transcripts {
+            Some(format) => Box::new(Transcripts::new(format)),
+            None => Box::new(Swarmlet::default()),
+        }
     }
 
-    fn content_test(&self) -> Option<fn(&Probe<'_>) -> bool> {
-        match self.recognition {
-            Recognition::Shape => None,
-            Recognition::Content(test) => Some(test),
-        }
+    /// Creates the format for a store of which only the file at `path` is read. Returns `None` if a
+    /// single file is no worker of this format.
+    pub fn create_for_file(&self, path: RelPath) -> Option<Box<dyn Format>> {
+        Some(Box::new(Transcripts::new(self.transcripts?).only(path)))
+    }
+
+    /// Returns true if each worker is a file that is recognized by its content.
+    pub fn has_transcripts(&self) -> bool {
+        self.transcripts.is_some()
+    }
+
+    /// Returns true if a file is a transcript of this format, by its name and then its content.
+    pub fn recognizes(&self, probe: &Probe<'_>) -> bool {
+        self.transcripts.is_some_and(|format| format.recognizes(probe))
     }
 
     /// Returns the version of the program that the beginning of a transcript states, if it is newer
@@ -291,8 +279,8 @@ pub enum Detected {
 ///
 /// Fails if the store cannot be listed.
 pub fn detect(store: &dyn Store) -> Result<Detected> {
-    for format in FORMATS.into_iter().filter(|format| format.content_test().is_none()) {
-        match (format.create)().detect(store)? {
+    for format in FORMATS.into_iter().filter(|format| !format.has_transcripts()) {
+        match format.create().detect(store)? {
             Detection::Workers | Detection::Empty => return Ok(Detected::Format(format)),
             Detection::OneWorker => return Ok(Detected::OneWorker),
             Detection::Other => {}
@@ -325,9 +313,9 @@ pub fn recognize(probe: &Probe<'_>) -> Option<&'static KnownFormat> {
 /// Describes the contents that make a directory a store of one of `formats`, for error messages.
 pub fn expected_contents(formats: &[&KnownFormat]) -> String {
     let (shapes, contents): (Vec<&KnownFormat>, Vec<&KnownFormat>) =
-        formats.iter().partition(|format| format.content_test().is_none());
+        formats.iter().partition(|format| !format.has_transcripts());
     let shapes = shapes.iter().map(|format| {
-        let worker = (format.create)().worker_description();
+        let worker = format.create().worker_description();
         format!("folders with {worker}, there or in its workers/")
     });
     let programs = contents.iter().map(|format| format.program.name).collect::<Vec<_>>();
@@ -352,13 +340,13 @@ mod tests {
     #[test]
     fn each_row_names_the_format_that_it_creates() {
         for format in FORMATS {
-            assert_eq!((format.create)().name(), format.name);
+            assert_eq!(format.create().name(), format.name);
             assert_eq!(
                 KnownFormat::by_name(format.name).map(|found| found.name),
                 Some(format.name)
             );
-            if let Some(create) = format.create_for_file {
-                assert_eq!(create(RelPath::constant("a")).name(), format.name);
+            if let Some(created) = format.create_for_file(RelPath::constant("a")) {
+                assert_eq!(created.name(), format.name);
             }
         }
         assert!(KnownFormat::by_name("other").is_none());

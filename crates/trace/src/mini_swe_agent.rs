@@ -150,7 +150,7 @@ pub struct MiniSweAgent;
 
 impl MiniSweAgent {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(MiniSweAgent)
+        Transcripts::new(&MiniSweAgent)
     }
 }
 

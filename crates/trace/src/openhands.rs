@@ -31,7 +31,7 @@ pub struct OpenHands;
 
 impl OpenHands {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(OpenHands)
+        Transcripts::new(&OpenHands)
     }
 }
 

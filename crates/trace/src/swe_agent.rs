@@ -146,7 +146,7 @@ pub struct SweAgent;
 
 impl SweAgent {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(SweAgent)
+        Transcripts::new(&SweAgent)
     }
 }
 

@@ -81,7 +81,7 @@ const PROBED_MAX: usize = 1_000;
 
 /// The format of the transcripts in one store, with its caches.
 pub struct Transcripts {
-    format: Arc<dyn TranscriptFormat>,
+    format: &'static dyn TranscriptFormat,
     transcripts: Arc<TranscriptCache>,
     folders: Folders,
     recognized: RecognizedFiles,
@@ -92,9 +92,9 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    pub(super) fn new(format: impl TranscriptFormat) -> Transcripts {
+    pub(super) fn new(format: &'static dyn TranscriptFormat) -> Transcripts {
         Transcripts {
-            format: Arc::new(format),
+            format,
             transcripts: Arc::new(TranscriptCache::new(None)),
             folders: Folders::default(),
             recognized: RecognizedFiles::default(),
@@ -142,10 +142,10 @@ impl Format for Transcripts {
         let mut found = match &self.only {
             Some(path) => Candidates { folders: vec![path.clone()], ..Candidates::default() },
             None => {
-                self.recognized.filter(store, &*self.format, self.format.find_transcripts(store)?)
+                self.recognized.filter(store, self.format, self.format.find_transcripts(store)?)
             }
         };
-        self.folders.refresh(store, &*self.format, &found.folders);
+        self.folders.refresh(store, self.format, &found.folders);
         let again = self.listed.swap(true, Ordering::Relaxed);
         let budget = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
         found.incomplete = self.index_newest(store, &found.folders, budget, again);
@@ -267,7 +267,7 @@ impl Transcripts {
     fn virtual_dir(&self, store: &dyn Store, path: &RelPath) -> Result<VirtualDir> {
         let location = self.format.locate(path).ok_or(Error::NotFound)?;
         let folder = self.folders.enter(store, &location.folder)?;
-        let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
+        let (format, transcripts) = (self.format, self.transcripts.clone());
         let job = self.format.job_folder(&location).and_then(|path| store.enter(&path).ok());
         let own = VirtualDir::new(folder, location, format, transcripts, self.only.is_none());
         Ok(own.with_job(job.map(Arc::from)))

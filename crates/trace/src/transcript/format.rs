@@ -27,7 +27,8 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         walk(store, RelPath::root(), |path| self.locate(path).is_some())
     }
 
-    /// Returns true if the beginning of a file looks like a transcript of this format.
+    /// Returns true if the beginning of a file looks like a transcript of this format. Must check
+    /// the file's name before its content.
     fn recognizes(&self, probe: &Probe<'_>) -> bool;
 
     /// Returns true if the file at `path` is a transcript only if its content is recognized. Files

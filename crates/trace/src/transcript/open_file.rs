@@ -88,7 +88,7 @@ impl File for OwnPart {
 
 pub(super) struct GrowingFile {
     file: Box<dyn File>,
-    format: Arc<dyn TranscriptFormat>,
+    format: &'static dyn TranscriptFormat,
     location: TranscriptLocation,
     kind: LineFile,
     meta: Meta,
@@ -167,7 +167,7 @@ impl GrowingFile {
     /// `meta`. The transcript had the metadata `transcript` before it was indexed.
     pub(super) fn new(
         file: Box<dyn File>,
-        format: Arc<dyn TranscriptFormat>,
+        format: &'static dyn TranscriptFormat,
         location: TranscriptLocation,
         kind: LineFile,
         meta: Meta,
@@ -191,7 +191,7 @@ impl GrowingFile {
         }
         let before =
             if held.index.restarts { held.index.before_rewrite() } else { (*held.index).clone() };
-        let (format, location) = (&*self.format, &self.location);
+        let (format, location) = (self.format, &self.location);
         let (index, _) = read_on(&*self.file, format, location, before, Deadline::never())?;
         let agent = self.location.agent.as_ref();
         let current = Arc::new(FileIndex::new(version, Arc::new(index), agent, self.kind));
@@ -235,7 +235,7 @@ impl GrowingFile {
             return Ok(bytes);
         }
         let calls = &conversation.calls;
-        with_turns_at(&*self.file, &*self.format, entry.span, |turns| {
+        with_turns_at(&*self.file, self.format, entry.span, |turns| {
             let links = current.links(calls, entry.span, turns);
             let mut out = Vec::new();
             // Writing into memory cannot fail.

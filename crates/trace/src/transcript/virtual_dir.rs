@@ -44,7 +44,7 @@ pub(super) struct VirtualDir {
     location: TranscriptLocation,
     /// Path of the transcript from the store's root.
     path: RelPath,
-    format: Arc<dyn TranscriptFormat>,
+    format: &'static dyn TranscriptFormat,
     transcripts: Arc<TranscriptCache>,
     /// True if reports in the transcripts of other workers count, too.
     reads_others: bool,
@@ -70,7 +70,7 @@ impl VirtualDir {
     pub(super) fn new(
         folder: Arc<dyn Store>,
         location: TranscriptLocation,
-        format: Arc<dyn TranscriptFormat>,
+        format: &'static dyn TranscriptFormat,
         transcripts: Arc<TranscriptCache>,
         reads_others: bool,
     ) -> VirtualDir {
@@ -88,7 +88,7 @@ impl VirtualDir {
     }
 
     pub(super) fn format(&self) -> &dyn TranscriptFormat {
-        &*self.format
+        self.format
     }
 
     pub(super) fn location(&self) -> &TranscriptLocation {
@@ -208,7 +208,7 @@ impl VirtualDir {
     /// Returns the transcript at `path`, from the store's root, if it lies in the same directory.
     fn beside(&self, path: &RelPath) -> Option<VirtualDir> {
         let location = self.format.locate(path)?;
-        let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
+        let (format, transcripts) = (self.format, self.transcripts.clone());
         Some(VirtualDir::new(self.folder.clone(), location, format, transcripts, true))
     }
 
@@ -261,7 +261,7 @@ impl VirtualDir {
         let source = if is_cached { None } else { self.copied_from(&|| self.read_metadata()) };
         let history = source.map(|source| self.read_history(&source, deadline)).transpose();
         let Ok(history) = history.map(Option::flatten) else { return Ok((Arc::default(), false)) };
-        let (format, location) = (&*self.format, &self.location);
+        let (format, location) = (self.format, &self.location);
         let read =
             self.transcripts.index(&self.path, transcript, format, location, history, deadline)?;
         if read.1 {
@@ -492,7 +492,7 @@ impl VirtualDir {
         if let Some(texts) = self.transcripts.results(&self.path, version, span) {
             return Ok(texts);
         }
-        let texts: Texts = with_turns_at(&*file, &*self.format, span, |turns| {
+        let texts: Texts = with_turns_at(&*file, self.format, span, |turns| {
             let results = turns.iter().flat_map(|turn| &turn.results);
             results.map(|result| result.text.as_bytes().to_vec()).collect()
         })?;
@@ -516,7 +516,7 @@ impl VirtualDir {
 
     pub(super) fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
-        with_turns_at(&*file, &*self.format, text_ref.span, |turns| {
+        with_turns_at(&*file, self.format, text_ref.span, |turns| {
             let texts = turns.iter().map(|turn| &turn.text);
             let requests = turns.iter().filter_map(|turn| turn.request.as_ref());
             let mut texts = texts.chain(requests).map(|text| text.as_bytes());
@@ -626,7 +626,7 @@ impl Store for VirtualDir {
                 let transcript = file.meta()?;
                 let (index, _) = self.read_index(&*file, Deadline::never())?;
                 let meta = self.file_meta(&transcript, path.as_bytes(), 0, 0, None);
-                let (format, location) = (self.format.clone(), self.location.clone());
+                let (format, location) = (self.format, self.location.clone());
                 let file = GrowingFile::new(file, format, location, kind, meta, transcript, index);
                 Ok(Box::new(file))
             }
@@ -637,7 +637,7 @@ impl Store for VirtualDir {
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
                 let bytes = self.conversation(&index)?.requests.render(|span, parts| {
-                    with_turns_at(&*file, &*self.format, span, |turns| {
+                    with_turns_at(&*file, self.format, span, |turns| {
                         parts.iter().map(|part| request_text(turns, *part)).collect()
                     })
                 })?;
@@ -648,7 +648,7 @@ impl Store for VirtualDir {
                 let meta = self.commands_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
                 let bytes = self.conversation(&index)?.render_commands(|span| {
-                    with_turns_at(&*file, &*self.format, span, commands::called_with)
+                    with_turns_at(&*file, self.format, span, commands::called_with)
                 })?;
                 whole_file(meta, bytes)
             }
@@ -685,7 +685,7 @@ impl Store for VirtualDir {
         let own = VirtualDir::new(
             self.folder.clone(),
             self.location.clone(),
-            self.format.clone(),
+            self.format,
             self.transcripts.clone(),
             self.reads_others,
         );

@@ -156,14 +156,14 @@ impl Source {
         }
         let detected = match format {
             None => known::detect(&store).map_err(failed)?,
-            Some(known) => match (known.create)().detect(&store).map_err(failed)? {
+            Some(known) => match known.create().detect(&store).map_err(failed)? {
                 Detection::Workers | Detection::Empty => Detected::Format(known),
                 Detection::OneWorker => Detected::OneWorker,
                 Detection::Other => Detected::Unknown { searched_all: true },
             },
         };
         let format = match detected {
-            Detected::Format(known) => (known.create)(),
+            Detected::Format(known) => known.create(),
             Detected::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
             Detected::Unknown { searched_all } => {
                 let skipped = Swarmlet::default().find_workers(&store).map_err(failed)?.skipped;
@@ -189,14 +189,14 @@ impl Source {
         store.open(&file).map_err(failed)?;
         let budget = ProbeBudget::default();
         let probe = Probe::new(&store, &file, &budget);
-        let create = match format {
-            None => known::recognize(&probe).and_then(|known| known.create_for_file),
-            Some(known) => known.create_for_file.filter(|_| known.recognizes(&probe)),
+        let recognized = match format {
+            None => known::recognize(&probe),
+            Some(known) => Some(known).filter(|known| known.recognizes(&probe)),
         };
-        let Some(create) = create else {
+        let created = recognized.and_then(|known| known.create_for_file(file.clone()));
+        let Some(created) = created else {
             let readable = FORMATS.into_iter().filter(|known| {
-                known.create_for_file.is_some()
-                    && format.is_none_or(|format| format.name == known.name)
+                known.has_transcripts() && format.is_none_or(|format| format.name == known.name)
             });
             let programs: Vec<&str> = readable.map(|known| known.program.name).collect();
             let expected = match (programs.as_slice(), format) {
@@ -206,7 +206,7 @@ impl Source {
             return Err(SourceError::NotATranscript { path: path.to_path_buf(), expected });
         };
         let source = Source::from_store(Arc::new(store), None);
-        Ok(Source { format: create(file.clone()), file: Some(file), ..source })
+        Ok(Source { format: created, file: Some(file), ..source })
     }
 
     /// Opens the folder of one worker, an absolute path, as a store that holds only this worker.
@@ -230,19 +230,17 @@ impl Source {
     }
 
     /// Opens a program's folder `path` as a store that holds only the worker of `transcript`, a
-    /// path from that folder. Nothing else is listed or read. `create` creates the format, as
-    /// [`KnownFormat::create_for_file`] does.
+    /// path from that folder, in `format`. Nothing else is listed or read.
     pub fn open_transcript(
         path: &Path,
         transcript: RelPath,
-        create: fn(RelPath) -> Box<dyn Format>,
+        format: Box<dyn Format>,
     ) -> Result<Source, SourceError> {
         let store = Disk::open(path)
             .map_err(|error| SourceError::Open { path: path.to_path_buf(), error })?;
         if store.is_in_own_mount() {
             return Err(SourceError::OwnMount(path.to_path_buf()));
         }
-        let format = create(transcript.clone());
         let source = Source::from_store(Arc::new(store), None).with_format(format);
         Ok(Source { file: Some(transcript), ..source })
     }
@@ -461,7 +459,6 @@ pub fn is_artifact_store(path: &Path) -> bool {
 /// stores.
 pub fn holds_workers(path: &Path, format: &KnownFormat) -> bool {
     Disk::open(path).is_ok_and(|store| {
-        !store.is_in_own_mount()
-            && matches!((format.create)().detect(&store), Ok(Detection::Workers))
+        !store.is_in_own_mount() && matches!(format.create().detect(&store), Ok(Detection::Workers))
     })
 }
