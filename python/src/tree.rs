@@ -233,7 +233,7 @@ impl Tree {
         let (expanded, left) = detached(py, || {
             let budget = budget.as_deref().map(parse_budget).transpose()?;
             let mut expanded = Vec::new();
-            let done = self.get()?.expand(format, budget, &*text, &mut expanded);
+            let done = self.get()?.renderer().expand(format, budget, &*text, &mut expanded);
             let stats = done.map_err(|error| Failure::from(anyhow::Error::from(error)))?;
             Ok((expanded, stats.not_expanded()))
         })?;
@@ -333,7 +333,7 @@ impl Tree {
         } else if open.checked.elapsed() >= REPLACED_INTERVAL {
             open.checked = Instant::now();
             // The replacement may not be a valid store yet; the old one then stays in use.
-            if open.tree.is_replaced()
+            if open.tree.view().is_replaced()
                 && let Ok(tree) = self.stores.open(self.limit)
             {
                 open.tree = Arc::new(tree);

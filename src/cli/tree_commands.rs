@@ -163,7 +163,7 @@ impl TreeReader {
 
     /// Marks lists of workers as incomplete if the time did not suffice to find all workers.
     fn note_unread(&self) {
-        self.session.borrow().note_unread(self.tree.unread_session_count());
+        self.session.borrow().note_unread(self.tree.view().visible().unread.len());
     }
 
     fn is_incomplete(&self) -> bool {

@@ -193,7 +193,7 @@ pub(super) struct WatchGuard {
 /// are polled for changes, and the log says so. This reads the limit on watches from a file that a
 /// confined thread cannot read.
 pub(super) fn enable_watches(tree: &Tree) -> bool {
-    match tree.watch() {
+    match tree.view().watch() {
         Ok(limit) => info!("watching up to {limit} folders for changes"),
         Err(error) => {
             info!("polling finished workers for changes, since they cannot be watched: {error}");
@@ -229,7 +229,7 @@ fn forward_changes(trees: &Trees, notifier: &Notifier, end: &OwnedFd) {
     loop {
         let is_idle = due.is_empty() && next.is_empty();
         let limit = if is_idle { None } else { Some(REPEAT_DELAY.saturating_sub(at.elapsed())) };
-        let changed = match first.wait_for_changes(end.as_fd(), limit) {
+        let changed = match first.view().wait_for_changes(end.as_fd(), limit) {
             Ok(Some(changed)) => changed,
             Ok(None) => return,
             Err(error) => return warn!("no longer watching finished workers for changes: {error}"),

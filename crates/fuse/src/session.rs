@@ -121,7 +121,7 @@ fn thread_count() -> usize {
 }
 
 fn prepare_passthrough(trees: &Trees) {
-    if let Some(Err(error)) = trees.first().map(|tree| tree.pass_through()) {
+    if let Some(Err(error)) = trees.first().map(|tree| tree.view().pass_through()) {
         info!("no FUSE passthrough, since the kernel would update access times: {error}");
     }
 }
@@ -153,7 +153,7 @@ fn start_confined<T: Send>(
     // A confined thread starts only confined ones, but this thread must unmount at the end.
     thread::scope(|scope| {
         let start = || -> io::Result<_> {
-            let roots = trees.first().map(|tree| tree.roots()).unwrap_or_default();
+            let roots = trees.first().map(|tree| tree.view().roots()).unwrap_or_default();
             confine(&roots);
             service.start(thread_count())?;
             let watch_guard =
@@ -203,7 +203,7 @@ impl Session {
 
     /// Returns true if the path of a store now leads to another directory.
     pub fn is_replaced(&self) -> bool {
-        self.service.load().trees().first().is_some_and(|tree| tree.is_replaced())
+        self.service.load().trees().first().is_some_and(|tree| tree.view().is_replaced())
     }
 
     /// Replaces the trees of the mount. For each tree, `replace` returns its successor by

@@ -166,7 +166,7 @@ impl ServedTree {
         if !is_due {
             return tree;
         }
-        let replacement = if tree.is_replaced() { (self.reopen)() } else { None };
+        let replacement = if tree.view().is_replaced() { (self.reopen)() } else { None };
         let Some(replacement) = replacement.map(Arc::new) else { return tree };
         self.current.lock().0 = replacement.clone();
         replacement

@@ -33,7 +33,7 @@ mod versions;
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,14 +161,12 @@ impl Tree {
         self.root
     }
 
-    /// Returns descriptors of all directories on disk that the tree reads.
-    pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
-        self.namespace.view().roots()
+    pub fn view(&self) -> &View {
+        self.namespace.view()
     }
 
-    /// Returns true if the path of a store leads to another directory by now.
-    pub fn is_replaced(&self) -> bool {
-        self.namespace.view().is_replaced()
+    pub fn renderer(&self) -> &Renderer {
+        self.namespace.renderer()
     }
 
     /// Reads the stores and the worker `id` again, so that later requests see the writes of this
@@ -181,12 +179,6 @@ impl Tree {
         }
     }
 
-    /// Returns the number of sessions that were not yet searched for workers inside them. More
-    /// workers may exist than are listed.
-    pub fn unread_session_count(&self) -> usize {
-        self.namespace.view().visible().unread.len()
-    }
-
     /// Claims the pending work that a render skipped for lack of time; see [`Tree::backfill`].
     /// Returns true for one caller only until that work is done.
     pub fn claim_backfill(&self) -> bool {
@@ -196,27 +188,6 @@ impl Tree {
     /// Does a short slice of the pending work. Returns true if more is left.
     pub fn backfill(&self) -> bool {
         self.namespace.analyzer().backfill()
-    }
-
-    /// Starts to watch the workers' directories for changes. While the tree is in use, the caller
-    /// must call [`Tree::wait_for_changes`]. Returns how many directories can be watched.
-    ///
-    /// # Errors
-    ///
-    /// The system offers this process no file watches.
-    pub fn watch(&self) -> Result<usize> {
-        self.namespace.view().watch()
-    }
-
-    /// Waits up to `limit` for changes of watched workers and marks those as stale. Returns the
-    /// changed workers whose attributes the kernel may have cached for long. Returns `None` once
-    /// `end` is readable or closed.
-    pub fn wait_for_changes(
-        &self,
-        end: BorrowedFd<'_>,
-        limit: Option<Duration>,
-    ) -> Result<Option<HashSet<WorkerLocation>>> {
-        self.namespace.view().wait_for_changes(end, limit)
     }
 
     /// Returns the inodes of the directories of the workers at `locations` and of all files in
@@ -303,7 +274,7 @@ impl Tree {
         }
         let parent = self.node(folder).ok()?;
         let is_wanted = reads_attrs || at < LOOKED_UP_MAX || parent.has_stored_entries();
-        if !is_wanted || !parent.has_cheap_entries() || self.has_virtual_folders() {
+        if !is_wanted || !parent.has_cheap_entries() || self.view().has_virtual_folders() {
             return None;
         }
         if let Node::Facet(FacetPath::Facet(_, facet)) = &parent
@@ -420,15 +391,6 @@ impl Tree {
         };
         let fh = self.handles.lock().add(Handle::File(Some(ino), file));
         Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache })
-    }
-
-    /// Prepares the stores for [`Tree::backing`].
-    ///
-    /// # Errors
-    ///
-    /// The reason why passthrough is not possible.
-    pub fn pass_through(&self) -> Result<()> {
-        self.namespace.view().pass_through()
     }
 
     /// Opens a worker's file, which is open as `fh`, a second time for FUSE passthrough. Returns

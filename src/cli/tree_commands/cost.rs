@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &CostArgs) -> anyhow::Result<ExitCode> {
     let prices = read_prices(arguments.prices.as_deref())?;
     let reader = TreeReader::open_workers(&arguments.reader, prices)?;
     let query = WorkerQuery { table: Some(terminal::width()), ..arguments.filter.query() };
-    let (page, missing) = reader.tree.costs(&query, arguments.by)?;
+    let (page, missing) = reader.tree.renderer().costs(&query, arguments.by)?;
     let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, false);
     let missing = missing.map(|missing| missing.to_string());
     let written = if arguments.json {

@@ -76,7 +76,7 @@ pub(crate) fn show(arguments: &OneWorkerArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn log(arguments: &OneWorkerArgs) -> anyhow::Result<ExitCode> {
     print(arguments, AnswerKind::Text, |reader, id| {
-        Ok(reader.tree.worker_log(&Name::new(id)?)?.into_bytes())
+        Ok(reader.tree.renderer().worker_log(&Name::new(id)?)?.into_bytes())
     })
 }
 

@@ -299,7 +299,8 @@ fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
         return worker_file(tree, &worker.name.to_text(), &evidence_file(budget));
     }
     let mut text = Vec::new();
-    let done = tree.expand_workers(listed.iter().map(|worker| &worker.name), budget, &mut text);
+    let done =
+        tree.renderer().expand_workers(listed.iter().map(|worker| &worker.name), budget, &mut text);
     done.map_err(|error| ToolError::new(error.to_string()))?;
     Ok(NotedText::from_bytes(&text))
 }
@@ -466,7 +467,7 @@ struct ExpandInput {
 
 fn expand(tree: &Tree, args: ExpandInput) -> ToolResult {
     let mut text = Vec::new();
-    let done = tree.expand(
+    let done = tree.renderer().expand(
         InputFormat::Text,
         budget(args.bytes, args.tokens)?,
         args.text.as_bytes(),

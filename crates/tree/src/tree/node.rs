@@ -324,7 +324,9 @@ pub enum RequestClass {
 impl Tree {
     pub fn classify_lookup(&self, parent: Ino, name: &[u8]) -> RequestClass {
         match (self.node(parent), parse_name(name)) {
-            (Ok(Node::WorkerPath { .. } | Node::Worker(_)), _) if self.has_virtual_folders() => {
+            (Ok(Node::WorkerPath { .. } | Node::Worker(_)), _)
+                if self.view().has_virtual_folders() =>
+            {
                 RequestClass::Render
             }
             (Ok(Node::WorkerPath { .. } | Node::Supervisor(_)), _) => RequestClass::Stat,
@@ -360,7 +362,9 @@ impl Tree {
     /// Classifies getattr, readdir and their like on `ino`.
     pub fn classify(&self, ino: Ino) -> RequestClass {
         match self.node(ino) {
-            Ok(Node::WorkerPath { .. } | Node::Supervisor(_)) if !self.has_virtual_folders() => {
+            Ok(Node::WorkerPath { .. } | Node::Supervisor(_))
+                if !self.view().has_virtual_folders() =>
+            {
                 RequestClass::Stat
             }
             Ok(
@@ -404,20 +408,16 @@ impl Tree {
 
     /// Classifies a request that is cheap unless stores have virtual folders.
     fn class_without_virtual_folders(&self) -> RequestClass {
-        if self.has_virtual_folders() { RequestClass::Render } else { RequestClass::Stat }
+        if self.view().has_virtual_folders() { RequestClass::Render } else { RequestClass::Stat }
     }
 
     pub fn classify_open(&self, ino: Ino) -> RequestClass {
         let node = self.node(ino);
         match node.as_ref().map(Node::document) {
             Ok(Some(document)) => render_class(&document),
-            Ok(None) if self.has_virtual_folders() => RequestClass::Render,
+            Ok(None) if self.view().has_virtual_folders() => RequestClass::Render,
             _ => RequestClass::Stat,
         }
-    }
-
-    pub(super) fn has_virtual_folders(&self) -> bool {
-        self.namespace.view().has_virtual_folders()
     }
 }
 

@@ -8,7 +8,6 @@
 //! workers and nothing deeper. It also resolves further facets, `limit/N`, `grep/` and reports such
 //! as `summary`, which are not listed.
 
-use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -18,18 +17,14 @@ use super::namespace::Namespace;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::{Attr, Fh, Ino, ListedEntry, Lookup, NodeKind, Opened, Tree};
 use crate::analysis::facets::{Facet, Selection};
-use crate::analysis::missing::Missing;
-use crate::output::cost::{CostGroup, CostPage};
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
 use crate::query::{self, FileAnswer, FileQuery, call_output};
-use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
 use crate::render::list::{WorkerList, WorkerQuery};
 use crate::route::name_collision::{is_index, shown_name, stored_name};
 use crate::route::query_dir::QueryDir;
 use crate::route::{Document, Group, Report, Scope};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
-use swarmletfs_base::text::budget::Budget;
 
 /// Most symlinks followed in one path, as in the kernel.
 const SYMLINKS_MAX: usize = 40;
@@ -370,43 +365,8 @@ impl Tree {
         self.namespace.renderer().list(&scope, query)
     }
 
-    /// Returns the costs of the workers that `query` admits; see
-    /// [`Renderer::costs`](crate::render::Renderer::costs).
-    pub fn costs(&self, query: &WorkerQuery, by: CostGroup) -> Result<(CostPage, Option<Missing>)> {
-        self.namespace.renderer().costs(query, by)
-    }
-
-    /// Returns the messages and calls of a worker as text; see
-    /// [`Renderer::worker_log`](crate::render::Renderer::worker_log).
-    pub fn worker_log(&self, id: &Name) -> Result<String> {
-        self.namespace.renderer().worker_log(id)
-    }
-
     pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
         compare::answer(self.namespace.analyzer(), query)
-    }
-
-    /// Copies a text and expands its evidence markers; see
-    /// [`Renderer::expand`](crate::render::Renderer::expand).
-    pub fn expand(
-        &self,
-        format: InputFormat,
-        budget: Option<Budget>,
-        input: impl io::Read,
-        output: impl io::Write,
-    ) -> Result<ExpandStats, ExpandError> {
-        self.namespace.renderer().expand(format, budget, input, output)
-    }
-
-    /// Writes the markers and the evidence of `workers`; see
-    /// [`Renderer::expand_workers`](crate::render::Renderer::expand_workers).
-    pub fn expand_workers<'a>(
-        &self,
-        workers: impl Iterator<Item = &'a Name>,
-        budget: Option<Budget>,
-        output: impl io::Write,
-    ) -> Result<ExpandStats, ExpandError> {
-        self.namespace.renderer().expand_workers(workers, budget, output)
     }
 
     /// Opens the output of a call, in the worker's directory or outside of it. The handle is `None`
