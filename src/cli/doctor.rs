@@ -213,33 +213,26 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(
-        level: Level,
-        topic: &str,
-        check: &str,
-        message: impl Into<String>,
-        remedy: Option<String>,
-    ) -> Finding {
-        Finding {
-            topic: topic.into(),
-            check: check.into(),
-            level,
-            about: None,
-            message: message.into(),
-            remedy,
-        }
+    fn new(level: Level, topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        let (topic, check, message) = (topic.into(), check.into(), message.into());
+        Finding { topic, check, level, about: None, message, remedy: None }
     }
 
     fn ok(topic: &str, check: &str, message: impl Into<String>) -> Finding {
-        Finding::new(Level::Ok, topic, check, message, None)
+        Finding::new(Level::Ok, topic, check, message)
     }
 
     fn note(topic: &str, check: &str, message: impl Into<String>) -> Finding {
-        Finding::new(Level::Note, topic, check, message, None)
+        Finding::new(Level::Note, topic, check, message)
     }
 
-    fn problem(topic: &str, check: &str, diagnosis: Diagnosis) -> Finding {
-        Finding::new(Level::Problem, topic, check, diagnosis.message, diagnosis.remedy)
+    fn problem(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Problem, topic, check, message)
+    }
+
+    fn diagnosed(topic: &str, check: &str, diagnosis: Diagnosis) -> Finding {
+        let problem = Finding::problem(topic, check, diagnosis.message);
+        Finding { remedy: diagnosis.remedy, ..problem }
     }
 
     fn with_remedy(self, remedy: impl Into<String>) -> Finding {
@@ -249,6 +242,15 @@ impl Finding {
     fn about(self, what: &str) -> Finding {
         Finding { about: Some(what.into()), ..self }
     }
+}
+
+/// Joins examples of `total` entries, and counts those that are not among them.
+fn with_more(examples: impl Iterator<Item = String>, total: u64) -> String {
+    let mut examples: Vec<String> = examples.collect();
+    if let more @ 1.. = total.saturating_sub(examples.len() as u64) {
+        examples.push(format!("and {more} more"));
+    }
+    examples.join(", ")
 }
 
 /// Widths of the columns for level and topic, in characters.

@@ -62,7 +62,7 @@ pub(super) fn inspect_fuse() -> (Fuse, Vec<Finding>) {
     let mut findings = Vec::new();
     if let Err(diagnosis) = check_fuse() {
         fuse.device = false;
-        findings.push(Finding::problem("fuse", "device", diagnosis));
+        findings.push(Finding::diagnosed("fuse", "device", diagnosis));
         return (fuse, findings);
     }
     findings.push(Finding::ok("fuse", "device", "/dev/fuse exists and can be opened"));
@@ -101,13 +101,10 @@ fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
                 Some(program) if !root => format!(" through {program}"),
                 _ => String::new(),
             };
-            Finding::ok(
-                "fuse",
-                "mount",
-                format!("mounting works: an empty tree was mounted{by} and read"),
-            )
+            let message = format!("mounting works: an empty tree was mounted{by} and read");
+            Finding::ok("fuse", "mount", message)
         }
-        Err(Failure::Refused(diagnosis)) => Finding::problem("fuse", "mount", diagnosis),
+        Err(Failure::Refused(diagnosis)) => Finding::diagnosed("fuse", "mount", diagnosis),
         Err(Failure::Unreadable(error)) => {
             let why = match error.kind() {
                 io::ErrorKind::TimedOut => {
@@ -115,12 +112,9 @@ fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
                 }
                 _ => format!("could not be read: {error}"),
             };
-            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` \
-                          shows what happens";
-            Finding::problem(
-                "fuse",
-                "mount",
-                Diagnosis::new(format!("a trial mount {why}"), remedy),
+            Finding::problem("fuse", "mount", format!("a trial mount {why}")).with_remedy(
+                "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what \
+                 happens",
             )
         }
         Err(Failure::Untried(why)) => {
@@ -340,10 +334,8 @@ pub(super) fn inspect_mounts(table: io::Result<MountTable>) -> (Vec<MountFacts>,
         Ok(table) => table,
         Err(error) => {
             let message = format!("cannot read the mount table: {error}");
-            return (
-                Vec::new(),
-                vec![Finding::problem("mounts", "table", Diagnosis::new(message, "mount /proc"))],
-            );
+            let problem = Finding::problem("mounts", "table", message).with_remedy("mount /proc");
+            return (Vec::new(), vec![problem]);
         }
     };
     let probes: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
@@ -405,32 +397,28 @@ fn mount_finding(point: &Path, state: MountState, error: Option<io::Error>) -> F
         MountState::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
         MountState::Dead => {
             let message = format!("the mount on {here} is dead: its process is gone");
-            Finding::problem(
-                "mounts",
-                "dead",
-                Diagnosis::new(message, format!("`swarmletfs umount {quoted}` removes it")),
-            )
+            Finding::problem("mounts", "dead", message)
+                .with_remedy(format!("`swarmletfs umount {quoted}` removes it"))
         }
         MountState::Hung => {
             let message = format!(
                 "the mount on {here} did not answer within {} seconds",
                 probe::TIMEOUT.as_secs()
             );
-            Finding::problem("mounts", "hung", Diagnosis::new(message, lazy))
+            Finding::problem("mounts", "hung", message).with_remedy(lazy)
         }
         MountState::Private => {
             let message = format!("the mount on {here} can be read only by another user");
             Finding::note("mounts", "private", message)
         }
-        MountState::Covered => Finding::note(
-            "mounts",
-            "covered",
-            format!("the mount on {here} is covered by another mount"),
-        ),
+        MountState::Covered => {
+            let message = format!("the mount on {here} is covered by another mount");
+            Finding::note("mounts", "covered", message)
+        }
         MountState::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
             let message = format!("the mount on {here} cannot be accessed{why}");
-            Finding::problem("mounts", "broken", Diagnosis::new(message, lazy))
+            Finding::problem("mounts", "broken", message).with_remedy(lazy)
         }
     }
 }

@@ -27,25 +27,19 @@ pub(super) struct Kernel {
 pub(super) fn inspect_kernel() -> (Kernel, Vec<Finding>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (openat2, landlock) = (probe::openat2(), probe::landlock());
+    let note = |check, message: String| Finding::note("kernel", check, message);
     let findings = vec![
         match &openat2 {
             Ok(()) => Finding::ok("kernel", "openat2", "openat2 works: paths cannot leave a store"),
-            Err(error) => Finding::note("kernel", "openat2", no_openat2(error)),
+            Err(error) => note("openat2", no_openat2(error)),
         },
         match &landlock {
-            Ok(version @ 1..) => Finding::ok(
-                "kernel",
-                "landlock",
-                format!("landlock is available, version {version}"),
-            ),
-            Ok(_) => Finding::note(
-                "kernel",
-                "landlock",
-                "this kernel has no landlock, or it is disabled",
-            ),
-            Err(error) => {
-                Finding::note("kernel", "landlock", format!("cannot query landlock: {error}"))
+            Ok(version @ 1..) => {
+                let message = format!("landlock is available, version {version}");
+                Finding::ok("kernel", "landlock", message)
             }
+            Ok(_) => note("landlock", "this kernel has no landlock, or it is disabled".into()),
+            Err(error) => note("landlock", format!("cannot query landlock: {error}")),
         },
     ];
     (Kernel { release, openat2: openat2.is_ok(), landlock_abi: landlock.ok() }, findings)

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Finding;
-use crate::cli::diagnosis::Diagnosis;
+use super::{Finding, with_more};
 use crate::cli::terminal::shell_quote;
 use crate::deadline::Deadline;
 use crate::draft::{Draft, DraftState};
@@ -115,7 +114,7 @@ impl RecordingInspection {
                 }
                 Err(error) => {
                     let message = format!("{described} is not repaired: {error}");
-                    Finding::problem(TOPIC, "not_repaired", Diagnosis::without_remedy(message))
+                    Finding::problem(TOPIC, "not_repaired", message)
                 }
             });
         }
@@ -171,14 +170,11 @@ impl RecordingFacts {
             let calls = count(self.open_calls, "call");
             parts.push(format!("{calls} of {workers} whose recorder is gone"));
         }
-        let mut examples: Vec<String> = leftovers.iter().take(EXAMPLES_MAX).map(example).collect();
-        if let more @ 1.. = leftovers.len().saturating_sub(EXAMPLES_MAX) {
-            examples.push(format!("and {more} more"));
-        }
+        let examples = leftovers.iter().take(EXAMPLES_MAX).map(example);
         let message = format!(
             "recorders that ended early left {}: {}{not_searched}",
             parts.join(", "),
-            examples.join(", ")
+            with_more(examples, leftovers.len() as u64)
         );
         Finding::note(TOPIC, "left_behind", message).with_remedy(format!(
             "`swarmletfs doctor --repair --store {}` removes what is temporary and ends the calls",
@@ -188,13 +184,13 @@ impl RecordingFacts {
 }
 
 fn damaged_tombstones(ids: &[Name]) -> Option<Finding> {
-    let mut examples: Vec<String> = ids.iter().take(EXAMPLES_MAX).map(Name::display).collect();
-    if let more @ 1.. = ids.len().saturating_sub(EXAMPLES_MAX) {
-        examples.push(format!("and {more} more"));
-    }
     let (number, verb) = (count(ids.len(), "tombstone"), if ids.len() == 1 { "is" } else { "are" });
-    let message = format!("{number} {verb} damaged: {}", examples.join(", "));
+    let message = format!("{number} {verb} damaged: {}", names(ids));
     (!ids.is_empty()).then(|| Finding::note(TOPIC, "damaged_tombstones", message))
+}
+
+fn names(ids: &[Name]) -> String {
+    with_more(ids.iter().take(EXAMPLES_MAX).map(Name::display), ids.len() as u64)
 }
 
 /// Returns the id of the worker with an open call.
@@ -250,12 +246,9 @@ fn is_lost(store: &Store, worker: &Name) -> Result<bool> {
 
 fn lost_runner_finding(workers: &[Name], path: &Path) -> Option<Finding> {
     let first = workers.first()?;
-    let mut names: Vec<String> = workers.iter().take(EXAMPLES_MAX).map(Name::display).collect();
-    if let more @ 1.. = workers.len().saturating_sub(EXAMPLES_MAX) {
-        names.push(format!("and {more} more"));
-    }
+    let names = names(workers);
     let workers = count(workers.len(), "worker");
-    let message = format!("{workers} whose runner ended early: {}", names.join(", "));
+    let message = format!("{workers} whose runner ended early: {names}");
     Some(Finding::note(LOST_TOPIC, "lost_runners", message).with_remedy(format!(
         "`swarmletfs run --store {} --recover {}` records its changes, and that it failed",
         shell_quote(path),

@@ -75,12 +75,10 @@ pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
     let read = answer.and_then(|answer| serde_json::from_slice(&answer).map_err(io::Error::from));
     read.unwrap_or_else(|error| {
         let message = match error.kind() {
-            io::ErrorKind::TimedOut => {
-                format!(
-                    "the stores could not be read within {} seconds; a disk may not answer",
-                    TIMEOUT.as_secs()
-                )
-            }
+            io::ErrorKind::TimedOut => format!(
+                "the stores could not be read within {} seconds; a disk may not answer",
+                TIMEOUT.as_secs()
+            ),
             _ => format!("the process that inspects the stores failed: {error}"),
         };
         Stores::with_problem(Diagnosis::new(
@@ -116,7 +114,7 @@ pub(crate) fn answer(arguments: &DoctorArgs) -> ExitCode {
 impl Stores {
     fn with_problem(diagnosis: Diagnosis) -> Stores {
         Stores {
-            findings: vec![Finding::problem("store", "found", diagnosis)],
+            findings: vec![Finding::diagnosed("store", "found", diagnosis)],
             ..Stores::default()
         }
     }
@@ -163,7 +161,7 @@ impl Stores {
                     sources.push(source);
                 }
                 Err(diagnosis) => {
-                    let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);
+                    let finding = Finding::diagnosed("store", "open", diagnosis).about(&shown_path);
                     result.findings.push(finding);
                 }
             }
@@ -282,11 +280,7 @@ impl Stores {
             Ok(view) => view,
             Err(error) => {
                 let message = format!("cannot list a store: {error}");
-                self.findings.push(Finding::problem(
-                    "store",
-                    "open",
-                    Diagnosis::without_remedy(message),
-                ));
+                self.findings.push(Finding::problem("store", "open", message));
                 return;
             }
         };
@@ -304,11 +298,7 @@ impl Stores {
         }
         self.inspect_recordings(&recorded, arguments.repair);
         for message in &visible.list_errors {
-            self.findings.push(Finding::problem(
-                "store",
-                "trouble",
-                Diagnosis::without_remedy(message),
-            ));
+            self.findings.push(Finding::problem("store", "trouble", message.as_str()));
         }
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
@@ -397,11 +387,8 @@ fn run_finding(run: &str, shown: usize, all: &VisibleWorkers) -> Finding {
     if shown > 0 {
         return Finding::ok("view", "run", format!("run {run}: {shown} of {of} workers are shown"));
     }
-    let note = Finding::note(
-        "view",
-        "run",
-        format!("run {run}: none of {of} workers belongs to this run"),
-    );
+    let message = format!("run {run}: none of {of} workers belongs to this run");
+    let note = Finding::note("view", "run", message);
     let runs: Vec<String> =
         all.runs.values().take(MAX_NAMED_RUNS).map(|run| escape_controls(&run.id)).collect();
     match all.runs.len() {

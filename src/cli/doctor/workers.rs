@@ -5,8 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::Finding;
-use crate::cli::diagnosis::Diagnosis;
+use super::{Finding, with_more};
 use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
@@ -75,12 +74,7 @@ impl Sample {
             Some(why) => format!("{} ({why})", example.name),
             None => example.name.clone(),
         });
-        let mut names: Vec<String> = examples.collect();
-        let more = self.count.saturating_sub(names.len() as u64);
-        if more > 0 {
-            names.push(format!("and {more} more"));
-        }
-        names.join(", ")
+        with_more(examples, self.count)
     }
 
     /// Returns the first path, quoted for a command.
@@ -165,14 +159,11 @@ impl Workers {
         let owner_clause =
             owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
         if self.total == 0 {
+            let note = |rest: &str| Finding::note("store", "workers", format!("{described}{rest}"));
             return match owner {
-                Some(_) => Finding::note(
-                    "store",
-                    "workers",
-                    format!("{described}, no worker{owner_clause}"),
-                )
-                .with_remedy("leave out --owner to count all workers"),
-                None => Finding::note("store", "workers", format!("{described}, no worker yet")),
+                Some(_) => note(&format!(", no worker{owner_clause}"))
+                    .with_remedy("leave out --owner to count all workers"),
+                None => note(", no worker yet"),
             };
         }
         let total = count(self.total, "worker");
@@ -208,7 +199,7 @@ fn hidden_finding(reason: SkipReason, sample: &Sample, store: &Path, sign: &str)
         SkipReason::Unreadable => {
             let message = format!("{} cannot be read: {names}", count("folder"));
             let remedy = format!("`ls -ld {first}` shows who may read it: mount as that user");
-            Finding::problem("store", "unreadable", Diagnosis::new(message, remedy))
+            Finding::problem("store", "unreadable", message).with_remedy(remedy)
         }
         SkipReason::Link => {
             let message = format!("{} {are} not followed: {names}", count("link"));
@@ -247,7 +238,7 @@ impl RecordProblem {
                     "`ls -la {}` shows who may read it: mount as that user",
                     sample.first(store)
                 );
-                Finding::problem("store", "unreadable_metadata", Diagnosis::new(message, remedy))
+                Finding::problem("store", "unreadable_metadata", message).with_remedy(remedy)
             }
             RecordProblem::BadMetadata => {
                 note("bad_metadata", "with invalid metadata, shown without it")
@@ -275,7 +266,7 @@ impl RecordProblem {
                     "`ls -la {}` shows who may read it, and `head` what it contains",
                     sample.first(store)
                 );
-                Finding::problem("store", "bad_transcript", Diagnosis::new(message, remedy))
+                Finding::problem("store", "bad_transcript", message).with_remedy(remedy)
             }
             RecordProblem::NoMessage => note("no_message", "with a transcript without messages"),
             RecordProblem::IndexDisagrees => {
