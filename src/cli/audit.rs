@@ -118,7 +118,10 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
         let shown = display_path(&store);
         let disk = Disk::open(&store).with_context(|| format!("cannot read {shown}"))?;
         let skipped = read(&disk, &filter, Deadline::never(), |entry| {
-            let line = if arguments.json { json_line(&entry) } else { text_line(&entry) };
+            let line = match arguments.json {
+                true => serde_json::to_string(&entry).unwrap_or_default(),
+                false => text_line(&entry),
+            };
             printed = writeln!(out, "{line}");
             printed.is_ok()
         })
@@ -208,10 +211,6 @@ fn describe_skips(skipped: &AuditSkips) -> Option<String> {
     .map(|(_, what, why)| format!("{what} that {why}"))
     .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-fn json_line(entry: &AuditEntry) -> String {
-    serde_json::to_string(entry).unwrap_or_default()
 }
 
 fn text_line(entry: &AuditEntry) -> String {

@@ -332,13 +332,13 @@ fn supervisor(arguments: &McpArgs, selection: &StoreSelection) -> anyhow::Result
     let read_diff = |store: &Store, worker: &Name| {
         changes::read_diff(store, worker, changes::WHOLE).map_err(|error| format!("{error:#}"))
     };
-    let supervisor = Supervisor::new(
+    let filter = selection.filter.clone();
+    Ok(Supervisor::new(
         move || open().map_err(|error| error.to_string()),
         read_diff,
+        (filter.owner, filter.run),
         arguments.answer_timeout.unwrap_or(ANSWER_TIMEOUT),
-    );
-    let filter = selection.filter.clone();
-    Ok(supervisor.limited_to(filter.owner, filter.run))
+    ))
 }
 
 /// Parses an address. The loopback host may be omitted or written as `localhost`.

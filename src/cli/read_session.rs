@@ -26,7 +26,7 @@ pub(super) struct TimeArgs {
 }
 
 pub(super) struct ReadSession {
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
     progress: Option<ProgressLine>,
 }
 
@@ -74,10 +74,6 @@ impl ReadSession {
             &|sessions| control.start_stage(sessions as u64),
             &|| control.count_one(),
         );
-    }
-
-    pub(super) fn control(&self) -> &Control {
-        &self.control
     }
 
     /// Marks the list of workers as incomplete if `unread` sessions were not searched for workers.

@@ -96,10 +96,10 @@ pub(super) fn run(arguments: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let (kept, workers) =
         if arguments.all { (ALL_KEPT, ALL_SHOWN_WORKERS) } else { (KEPT, SHOWN_WORKERS) };
     let target = Target { path: shown, kind, format };
-    let report = ValidationReport::new(target, &view, session.control(), kept, workers);
+    let report = ValidationReport::new(target, &view, &session.control, kept, workers);
     drop(session.take_progress());
     if !report.complete {
-        session.control().note_incomplete();
+        session.control.note_incomplete();
         print_message("not everything was read; try a longer --max-time");
     }
     let printed = if arguments.json { report.to_json() } else { report.to_text() };
@@ -203,17 +203,10 @@ struct WorkerRemarks {
 
 #[derive(Debug, Serialize)]
 struct ReportedGroup {
-    level: ReportedLevel,
+    level: RemarkLevel,
     kind: &'static str,
     count: u64,
     first: Vec<RemarkText>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum ReportedLevel {
-    NotUnderstood,
-    Note,
 }
 
 #[derive(Debug, Serialize)]
@@ -374,10 +367,7 @@ fn groups(remarks: &Remarks) -> Vec<ReportedGroup> {
         (*level, group.first.first().map(|remark| (remark.path.clone(), remark.subject)))
     });
     let groups = groups.into_iter().map(|(level, kind, group)| ReportedGroup {
-        level: match level {
-            RemarkLevel::NotUnderstood => ReportedLevel::NotUnderstood,
-            RemarkLevel::Note => ReportedLevel::Note,
-        },
+        level,
         kind,
         count: group.count,
         first: group
@@ -448,7 +438,7 @@ impl ValidationReport {
 
 fn write_groups(out: &mut String, groups: &[ReportedGroup]) -> std::fmt::Result {
     for group in groups {
-        let prefix = if group.level == ReportedLevel::Note { "note: " } else { "" };
+        let prefix = if group.level == RemarkLevel::Note { "note: " } else { "" };
         for remark in &group.first {
             writeln!(out, "  {prefix}{}", remark.says)?;
         }

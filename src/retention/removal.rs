@@ -110,7 +110,7 @@ impl<'a> Remover<'a> {
             archive.copy(self.store, &candidate.id)?;
         }
         let archived_to =
-            self.archive.as_ref().map(|archive| archive.path().to_string_lossy().into_owned());
+            self.archive.as_ref().map(|archive| archive.path.to_string_lossy().into_owned());
         let worker = member.entry.worker();
         let tombstone = Tombstone {
             id: candidate.id.to_text().into_owned(),
@@ -178,10 +178,6 @@ impl Archive {
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         Ok(Archive { store, path })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Copies the worker `id` of `source` and the record of its draft, waits for the disk, and

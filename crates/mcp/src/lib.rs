@@ -58,7 +58,7 @@ pub use http::{HttpConfig, Token};
 pub use supervisor::Supervisor;
 pub use worker::{COMMAND_KEEPER, END, KILL, WorkerSession, serve_worker};
 
-use supervisor::{Question, Waiting};
+use supervisor::Question;
 use swarmletfs_tree::tree::Tree;
 use tools::{ToolError, ToolResult};
 
@@ -216,17 +216,13 @@ impl McpServer {
         };
         if let Some(token) = repeated {
             let answer = Answer::from_responses(request.input_responses);
-            return match supervisor.take(&token, arguments) {
-                Waiting::Found(question) => self.conclude(supervisor, *question, answer).await,
-                Waiting::Expired(question) => {
-                    self.conclude(supervisor, *question, Answer::TimedOut).await
-                }
-                Waiting::Unknown => {
-                    let text = "nothing was applied: no such question waits for an answer; call \
-                                apply_changes again";
-                    Ok(to_response(Err(ToolError::new(text))))
-                }
+            let Some((question, is_expired)) = supervisor.take(&token, arguments) else {
+                let text = "nothing was applied: no such question waits for an answer; call \
+                            apply_changes again";
+                return Ok(to_response(Err(ToolError::new(text))));
             };
+            let answer = if is_expired { Answer::TimedOut } else { answer };
+            return self.conclude(supervisor, question, answer).await;
         }
         let preparing = Arc::clone(supervisor);
         let prepared = self.work(move |tree| preparing.prepare(tree, arguments)).await?;

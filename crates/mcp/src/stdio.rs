@@ -60,7 +60,17 @@ where
 {
     let (messages, written) = mpsc::channel(QUEUE);
     let writer = tokio::spawn(write(streams.output, written));
-    let transport = StdioTransport::new(streams.input, messages, (streams.ended, streams.stop));
+    let transport = StdioTransport {
+        input: BufReader::new(streams.input),
+        line: Vec::new(),
+        is_skipped: false,
+        answer: None,
+        is_begun: false,
+        messages,
+        unanswered: watch::Sender::new(Vec::new()),
+        ended: streams.ended,
+        stop: streams.stop,
+    };
     match server.serve(transport).await {
         Ok(running) => drop(running.waiting().await),
         // The client disconnected before it sent a request.
@@ -132,24 +142,6 @@ enum Frame {
 }
 
 impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
-    fn new(
-        input: R,
-        messages: mpsc::Sender<ServerJsonRpcMessage>,
-        (ended, stop): (watch::Sender<bool>, Option<watch::Receiver<bool>>),
-    ) -> StdioTransport<R> {
-        StdioTransport {
-            input: BufReader::new(input),
-            line: Vec::new(),
-            is_skipped: false,
-            answer: None,
-            is_begun: false,
-            messages,
-            unanswered: watch::Sender::new(Vec::new()),
-            ended,
-            stop,
-        }
-    }
-
     /// Reads the next line; `None` at the end. Canceling the future loses no input.
     async fn next(&mut self) -> Option<Frame> {
         loop {

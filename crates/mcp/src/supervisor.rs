@@ -67,35 +67,24 @@ pub(super) struct Question {
     proposal: Proposal,
 }
 
-pub(super) enum Waiting {
-    Found(Box<Question>),
-    Expired(Box<Question>),
-    /// There is no such question, or the call has other arguments.
-    Unknown,
-}
-
 impl Supervisor {
     /// Returns a supervisor. `open` opens the store that is served for writing, `read_diff` reads
-    /// the whole diff of a worker.
+    /// the whole diff of a worker. `owner` and `run` limit the served view; new workers belong to
+    /// them.
     pub fn new(
         open: impl Fn() -> Result<Store, String> + Send + Sync + 'static,
         read_diff: impl Fn(&Store, &Name) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+        (owner, run): (Option<String>, Option<String>),
         answer_limit: Duration,
     ) -> Supervisor {
         Supervisor {
             open: Box::new(open),
             read_diff: Box::new(read_diff),
-            owner: None,
-            run: None,
+            owner,
+            run,
             answer_limit,
             pending: Mutex::default(),
         }
-    }
-
-    /// Sets the owner and the run that the served view is limited to. New workers belong to them.
-    pub fn limited_to(mut self, owner: Option<String>, run: Option<String>) -> Supervisor {
-        (self.owner, self.run) = (owner, run);
-        self
     }
 
     fn open(&self) -> Result<Store, ToolError> {
@@ -161,22 +150,15 @@ impl Supervisor {
         Ok(token)
     }
 
-    /// Takes the question `token` of a call with `arguments`. It can be taken once.
-    pub(super) fn take(&self, token: &str, arguments: JsonObject) -> Waiting {
+    /// Takes the question `token` of a call with `arguments`, with true if it has expired. It can
+    /// be taken once. Returns `None` if there is none, or if the call has other arguments.
+    pub(super) fn take(&self, token: &str, arguments: JsonObject) -> Option<(Question, bool)> {
         let mut pending = self.pending.lock();
-        let Some(at) = pending.iter().position(|waiting| waiting.token == token) else {
-            return Waiting::Unknown;
-        };
-        let Some(waiting) = pending.remove(at) else { return Waiting::Unknown };
+        let at = pending.iter().position(|waiting| waiting.token == token)?;
+        let PendingQuestion { expires, question, .. } = pending.remove(at)?;
         let is_same = parse_arguments(APPLY, arguments)
-            .is_ok_and(|arguments: ApplyInput| arguments == waiting.question.arguments);
-        match is_same {
-            false => Waiting::Unknown,
-            true if waiting.expires.is_some_and(|expires| expires <= Instant::now()) => {
-                Waiting::Expired(Box::new(waiting.question))
-            }
-            true => Waiting::Found(Box::new(waiting.question)),
-        }
+            .is_ok_and(|arguments: ApplyInput| arguments == question.arguments);
+        is_same.then(|| (question, expires.is_some_and(|expires| expires <= Instant::now())))
     }
 }
 

@@ -345,10 +345,10 @@ impl Stores {
             workers.findings(&store.path, &described, store.worker_description, owner);
         // Generated directories are polled every second in any case.
         if !store.has_virtual_folders {
-            findings.push(change_detection_finding(store.max_watches, workers.total()));
+            findings.push(change_detection_finding(store.max_watches, workers.total));
         }
         facts.format = Some(store.format.into());
-        facts.workers = Some(workers.total());
+        facts.workers = Some(workers.total);
         self.findings.extend(findings.into_iter().map(|finding| finding.about(&facts.path)));
     }
 }

@@ -14,7 +14,7 @@ use crate::view::{Member, VisibleWorkers};
 
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    total: u64,
+    pub(super) total: u64,
     flawed: BTreeMap<RecordProblem, Sample>,
     /// Entries that are not shown, by reason. Empty with `--owner`, to reveal nothing of other
     /// owners.
@@ -95,10 +95,6 @@ impl Workers {
         let skipped = reports.and_then(|reports| reports.get(number));
         workers.not_shown = skipped.map(hidden_entries).unwrap_or_default();
         workers
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.total
     }
 
     fn note_flaws(&mut self, member: &Member) {

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::error::Error;
 use crate::name::RelPath;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RemarkLevel {
     /// Something was not understood, so a part of the content counts for nothing.
     NotUnderstood,

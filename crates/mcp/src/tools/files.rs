@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
-use globset::GlobMatcher;
 use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 
@@ -311,51 +310,36 @@ fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
     let base = path_prefix(path.as_bytes());
     let begin =
         std::iter::once(path.as_str()).chain(before.iter().copied()).collect::<Vec<_>>().join("/");
-    let mut found = GlobMatches { text: String::new(), more: 0 };
+    let (mut text, mut more) = (String::new(), 0_u64);
     // Follow links only if the pattern fixes the depth: otherwise a walk could enter them
     // repeatedly.
     let walked = walk(tree, begin.as_bytes(), depth, !is_deep, |entry| {
         let inner = entry.path.strip_prefix(base.as_slice()).unwrap_or(&entry.path);
-        found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &entry.path);
+        let inner = inner.strip_prefix(b"/").unwrap_or(inner);
+        let line = printable(&entry.path) + "\n";
+        match matcher.is_match(OsStr::from_bytes(inner)) {
+            false => {}
+            true if text.len() + line.len() > LIST_MAX => more += 1,
+            true => text.push_str(&line),
+        }
     });
     let is_all = match walked {
         Err(error) if error.is_not_a_file() && plain > 0 => true,
         done => done.map_err(ToolError::at(&path))?,
     };
     let mut notes = Vec::new();
-    if found.text.is_empty() {
+    if text.is_empty() {
         notes.push("nothing matches".to_owned());
     }
-    if found.more > 0 {
-        notes.push(format!("{} more paths match; narrow the pattern", found.more));
+    if more > 0 {
+        notes.push(format!("{more} more paths match; narrow the pattern"));
     }
     if !is_all {
         notes.push(
             "not all folders were read in time; begin the pattern with folder names".to_owned(),
         );
     }
-    Ok(NotedText { text: found.text, note: joined_note(&notes) })
-}
-
-struct GlobMatches {
-    text: String,
-    /// Number of matches that did not fit.
-    more: u64,
-}
-
-impl GlobMatches {
-    /// Adds `path` if its part below the start of the pattern, `inner`, matches.
-    fn add(&mut self, matcher: &GlobMatcher, inner: &[u8], path: &[u8]) {
-        if !matcher.is_match(OsStr::from_bytes(inner)) {
-            return;
-        }
-        let line = printable(path) + "\n";
-        if self.text.len() + line.len() > LIST_MAX {
-            self.more += 1;
-        } else {
-            self.text.push_str(&line);
-        }
-    }
+    Ok(NotedText { text, note: joined_note(&notes) })
 }
 
 /// Most workers in one call.

@@ -128,7 +128,7 @@ fn start(run: &ToolRun<'_>, script: &str) -> Result<(KeptCommand, Receiver<Chunk
         ToolError::new(text)
     };
     let (mut command, stdout, stderr) =
-        KeptCommand::start(run.session.workspace(), script).map_err(cannot)?;
+        KeptCommand::start(&run.session.workspace, script).map_err(cannot)?;
     // Bounded, so that a command waits while its output is recorded.
     let (chunks, output) = mpsc::sync_channel(QUEUE);
     let stdout = stdout.map(|pipe| (StreamName::Stdout, Box::new(pipe) as Box<Pipe>));
@@ -226,8 +226,8 @@ impl Execution {
     /// it started must have ended, too.
     fn has_ended(&self) -> bool {
         match self.kill_at {
-            None => self.command.end().is_some(),
-            Some(_) => self.command.is_gone(),
+            None => self.command.end.is_some(),
+            Some(_) => self.command.is_gone,
         }
     }
 
@@ -270,7 +270,7 @@ impl Execution {
         if self.timed_out {
             return (TIMED_OUT, Some(format!("timed out after {limit:?}")));
         }
-        match self.command.end() {
+        match self.command.end {
             Some(CommandEnd::Signaled(signal)) if self.was_canceled => {
                 (128 + i64::from(signal), canceled())
             }

@@ -342,7 +342,7 @@ impl WorkerSession {
     pub(super) fn parse_path(&self, typed: &str) -> Result<RelPath, ToolError> {
         let path = Path::new(typed);
         let inner = match path.is_absolute() {
-            true => path.strip_prefix(self.workspace()).ok(),
+            true => path.strip_prefix(&self.workspace).ok(),
             false => Some(path),
         };
         let outside = || {

@@ -36,7 +36,7 @@ const TASK_MAX: usize = 8 << 10;
 #[derive(Debug)]
 pub struct WorkerSession {
     worker: Worker,
-    workspace: PathBuf,
+    pub(super) workspace: PathBuf,
     /// The view, at the path of the workspace.
     pub(super) view: Dir,
     /// Held while a tool changes a file, so that calls at once do not undo each other.
@@ -60,10 +60,6 @@ impl WorkerSession {
         let (workspace, changes) = (workspace.to_owned(), Mutex::default());
         let background = Mutex::default();
         Ok(WorkerSession { worker, workspace, view, changes, task, background })
-    }
-
-    pub(super) fn workspace(&self) -> &Path {
-        &self.workspace
     }
 
     /// Keeps other tools from changing files while the guard lives.
@@ -282,9 +278,10 @@ pub(super) struct KeptCommand {
     socket: UnixStream,
     /// The bytes of the message about the end that have arrived.
     message: Vec<u8>,
-    end: Option<CommandEnd>,
+    /// The end of the command, once it has ended. Processes that it started may run on.
+    pub(super) end: Option<CommandEnd>,
     /// True once the keeper has ended, and with it all processes of the command.
-    is_gone: bool,
+    pub(super) is_gone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,15 +340,6 @@ impl KeptCommand {
         }
     }
 
-    /// Returns how the command ended, once it has. Processes that it started may run on.
-    pub(super) fn end(&self) -> Option<CommandEnd> {
-        self.end
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.is_gone
-    }
-
     /// Sends an order to the keeper: [`END`] or [`KILL`].
     pub(super) fn order(&mut self, order: u8) {
         // The command may have stopped its keeper.
@@ -397,7 +385,7 @@ impl BackgroundCommands {
     fn forget_ended(&mut self) {
         self.0.retain_mut(|command| {
             command.update();
-            !command.is_gone()
+            !command.is_gone
         });
     }
 }

@@ -333,7 +333,7 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
         let command = TypedCommand::parse(&turn.text);
         if let Some(command) = command.as_ref().filter(|command| command.is_request()) {
             turn.request = Some(command.typed().into());
-            if command.is_bare() {
+            if command.arguments.is_empty() {
                 turn.event = TurnEvent::Command;
             }
         } else if command.as_ref().is_some_and(TypedCommand::is_farewell) {

@@ -204,7 +204,7 @@ fn leading_tag(text: &str) -> Option<(&'static str, Writer)> {
 /// A command that the user typed, such as `/review main`.
 pub(super) struct TypedCommand<'a> {
     name: &'a str,
-    arguments: &'a str,
+    pub(super) arguments: &'a str,
     /// True if the command is a prompt that is stored under a name.
     is_prompt: bool,
 }
@@ -225,11 +225,6 @@ impl<'a> TypedCommand<'a> {
     pub(super) fn is_request(&self) -> bool {
         let is_local = LOCAL_COMMANDS.contains(&self.name);
         self.is_prompt || !is_local && !self.arguments.is_empty()
-    }
-
-    /// Returns true if the user added nothing to the name of the command.
-    pub(super) fn is_bare(&self) -> bool {
-        self.arguments.is_empty()
     }
 
     pub(super) fn is_farewell(&self) -> bool {

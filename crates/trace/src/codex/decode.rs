@@ -412,7 +412,7 @@ fn add_operation(
         return;
     }
     if !index.has_call(MAIN, operation.id) {
-        if operation.is_own_call() {
+        if Operation::is_own_id(operation.id) {
             let span = Span { part: tag::OWN_CALL, ..span };
             add_turns(index, span, &turns(span, line, event));
         }

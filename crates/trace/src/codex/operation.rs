@@ -62,11 +62,6 @@ impl<'a> Operation<'a> {
         id.starts_with(OWN_PREFIX)
     }
 
-    /// Returns true if the operation is a call of its own, because a script did it.
-    pub(super) fn is_own_call(&self) -> bool {
-        self.id.starts_with(OWN_PREFIX)
-    }
-
     pub(super) fn verdict(&self) -> Option<Verdict> {
         let fields = self.fields;
         let status = match fields.status.as_str() {

@@ -175,8 +175,8 @@ impl Draft {
         if stat.is_some() { upper.create_whiteout(&name) } else { Ok(()) }
     }
 
-    /// Copies the paths `foreign` of one folder of the workspace `lower` into the upper layer, where
-    /// they belong to the worker. A file that cannot be read stays as it is.
+    /// Copies the paths `foreign` of one folder of the workspace `lower` into the upper layer,
+    /// where they belong to the worker. A file that cannot be read stays as it is.
     fn copy_foreign(&self, lower: &OpenFolder, foreign: &[PathBuf]) -> Result<()> {
         let hidden = self.hidden_paths();
         let parse = |path: &PathBuf| RelPath::parse(path.as_os_str().as_encoded_bytes());

@@ -59,7 +59,7 @@ pub(super) fn check(store: &dyn Store, remarks: &mut Remarks, deadline: Deadline
         let mut json = serde_json::Deserializer::from_slice(&bytes);
         let folder = file.parent();
         let mut items = ItemChecker { store, folder: &folder, remarks, deadline, seen: None };
-        let read = items.deserialize_in(&mut json).and_then(|()| json.end());
+        let read = json.deserialize_any(&mut items).and_then(|()| json.end());
         let (seen, mut remarks) = (items.seen, items.remarks);
         remarks.prefix.clear();
         match (read, seen) {
@@ -86,10 +86,6 @@ struct ItemChecker<'a> {
 }
 
 impl ItemChecker<'_> {
-    fn deserialize_in<'de, D: Deserializer<'de>>(&mut self, json: D) -> Result<(), D::Error> {
-        json.deserialize_any(self)
-    }
-
     fn check(&mut self, number: u64, item: &RawValue) {
         let subject = RemarkSubject::Content;
         self.remarks.prefix = format!("entry {number}: ");

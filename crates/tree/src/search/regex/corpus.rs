@@ -132,7 +132,7 @@ pub fn search(
             found.others.push(path.clone());
         }
         if lines > 0 {
-            let copies = record.map(SearchedRecord::into_copies).unwrap_or_default();
+            let copies = record.map(|record| record.copies).unwrap_or_default();
             let path = path.clone();
             hits.push((number, FileMatchCount { path, lines, text, copies, also_in: Vec::new() }));
         }

@@ -298,17 +298,13 @@ pub(super) struct SearchedRecord {
     /// Number of the record's lines with each text.
     used: HashMap<Key, usize>,
     matches: u64,
-    copies: CopiedLines,
+    pub(super) copies: CopiedLines,
 }
 
 impl SearchedRecord {
     pub(super) fn new(file: u32, format: RecordFormat) -> SearchedRecord {
         let copies = CopiedLines::default();
         SearchedRecord { file, format, used: HashMap::new(), matches: 0, copies }
-    }
-
-    pub(super) fn into_copies(self) -> CopiedLines {
-        self.copies
     }
 }
 
