@@ -124,7 +124,7 @@ pub(super) fn send(mountpoint: &Path, change: &StoreChange) -> anyhow::Result<St
     let point = resolve(mountpoint, &mounts)
         .with_context(|| format!("cannot find the mount {}", display_path(mountpoint)))?;
     let (here, quoted) = (display_path(&point), shell_quote(&point));
-    let Some(mount) = mounts.topmost_at(&point).filter(|mount| mount.is_ours()) else {
+    let Some(mount) = mounts.at(&point).filter(|mount| mount.is_ours()) else {
         bail!("no swarmletfs is mounted on {here}; try `swarmletfs mount STORE {quoted}`");
     };
     let mut server = connect(&mount.device).with_context(|| {

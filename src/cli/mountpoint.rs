@@ -55,7 +55,7 @@ pub(super) fn create(path: &Path) -> anyhow::Result<()> {
 pub(super) fn resolve(path_arg: &Path, mounts: &MountTable) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path_arg)?;
     // Paths in the table are resolved already. Probing a path that is in it could hang.
-    if mounts.topmost_at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
+    if mounts.at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
 }
 
 /// Checks that `path_arg` can be mounted on to show `stores`, and removes a dead swarmletfs mount
@@ -69,7 +69,7 @@ pub(super) fn prepare(
     clear_dead(&path)?;
     let mounts = read_mount_table()?;
     let point = FolderIdentity::new(path.clone(), &mounts)
-        .map_err(|error| access_error(&path, &error, mounts.topmost_at(&path)))?;
+        .map_err(|error| access_error(&path, &error, mounts.at(&path)))?;
     check_apart(&point, stores)?;
     match probe::first_entry(&path) {
         Ok(None) => Ok(point),
@@ -78,7 +78,7 @@ pub(super) fn prepare(
             display_path(&path),
             display_path(Path::new(&entry)),
         ),
-        Err(error) => Err(access_error(&path, &error, mounts.topmost_at(&path))),
+        Err(error) => Err(access_error(&path, &error, mounts.at(&path))),
     }
 }
 
@@ -122,7 +122,7 @@ pub(super) fn claim(point: &FolderIdentity) -> anyhow::Result<OwnedFd> {
     {
         bail!("another swarmletfs is just being mounted on {here}");
     }
-    if read_mount_table()?.topmost_at(&point.path).is_some_and(Mount::is_ours) {
+    if read_mount_table()?.at(&point.path).is_some_and(Mount::is_ours) {
         return Err(already_mounted(&point.path));
     }
     Ok(folder)
@@ -144,7 +144,7 @@ fn already_mounted(path: &Path) -> anyhow::Error {
 pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
     for _ in 0..MAX_STACKED {
         let mounts = read_mount_table()?;
-        let Some(mount) = mounts.topmost_at(path).filter(|mount| mount.is_ours()) else {
+        let Some(mount) = mounts.at(path).filter(|mount| mount.is_ours()) else {
             return Ok(());
         };
         // The mount's own process may remove it at any moment, as it does after an abort.
@@ -197,7 +197,7 @@ pub(super) fn read_mount_table() -> anyhow::Result<MountTable> {
 fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
     let (here, quoted) = (display_path(path), shell_quote(path));
     let mount_clause = mount
-        .map(|mount| format!(" ({} is mounted there)", display_path(Path::new(&mount.fs_type))))
+        .map(|mount| format!(" ({} is mounted there)", display_path(Path::new(&mount.kind))))
         .unwrap_or_default();
     match error.kind() {
         ErrorKind::NotFound => {

@@ -173,7 +173,7 @@ impl Plan {
         let session = crate::fuse::mount_with(trees, &self.mountpoint, access, extras)
             .map_err(|error| diagnosis::diagnose_mount(&error).or_without_mount())?;
         let mounts = MountTable::read()?;
-        let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
+        let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
         let mount = mount.with_context(|| {
             format!("{} was unmounted again by another process", display_path(&self.mountpoint))
         })?;

@@ -143,7 +143,7 @@ fn end(unmounted: io::Result<()>) -> i32 {
 fn unmount_device(device: &str) -> io::Result<()> {
     let mounts = MountTable::read()?;
     mounts.with_device(device).try_for_each(|mount| {
-        if mounts.topmost_at(&mount.point).is_some_and(|top| top.device != device) {
+        if mounts.at(&mount.point).is_some_and(|top| top.device != device) {
             let covered =
                 format!("another file system is mounted over it on {}", display_path(&mount.point));
             return Err(io::Error::other(covered));

@@ -159,8 +159,7 @@ mod tests {
         let tmpfs = || {
             rustix::mount::mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None)
         };
-        let device =
-            || MountTable::read().unwrap().topmost_at(&point).map(|mount| mount.device.clone());
+        let device = || MountTable::read().unwrap().at(&point).map(|mount| mount.device.clone());
         if let Err(errno) = tmpfs() {
             eprintln!("SKIP: mounting a tmpfs is not permitted here: {errno}");
             return;

@@ -126,15 +126,15 @@ fn unmount_when_idle(point: &Path, device: &str, mode: UnmountMode) -> std::io::
 ///
 /// Fails if there is none, with a message that names another mount there, if any.
 fn ours<'a>(point: &Path, mounts: &'a MountTable) -> anyhow::Result<&'a Mount> {
-    match mounts.topmost_at(point) {
+    match mounts.at(point) {
         Some(mount) if mount.is_ours() => Ok(mount),
         Some(mount) => bail!(
             "the mount on {} is not swarmletfs but {} ({}): it was left alone",
             display_path(point),
             display_path(&mount.source),
-            display_path(Path::new(&mount.fs_type)),
+            display_path(Path::new(&mount.kind)),
         ),
-        None => match mounts.containing(point) {
+        None => match mounts.holder(point) {
             Some(mount) if mount.is_ours() => bail!(
                 "{} lies inside the mount on {}; to unmount that: `swarmletfs umount {}`",
                 display_path(point),

@@ -24,7 +24,7 @@ mod rights;
 mod stage;
 
 pub use files::{LeftFiles, close_descriptors_except};
-pub use mount_table::unescape;
+pub use mount_table::{AttachedMount, AttachedMounts};
 pub use overlay::preflight;
 pub use probe::{Protections, TrialView, probe};
 pub use processes::{LimitMethod, probe_limits};

@@ -1,7 +1,8 @@
 //! The mounts of a namespace: their places, how to restrict them, the other paths at which a
 //! directory can be seen, and the file systems whose server does not answer.
 //!
-//! Paths are bytes, with the octal escapes of the table decoded.
+//! Reading the table accesses no mount, so it never blocks on a dead or hung one. Paths are bytes,
+//! with the octal escapes of the table decoded.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -33,18 +34,20 @@ const OPTIONS: [(&[u8], MountFlags); 7] = [
     (b"nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
 
-#[derive(Debug)]
-pub(super) struct AttachedMount {
+#[derive(Debug, PartialEq, Eq)]
+pub struct AttachedMount {
     pub(super) id: u64,
-    /// Number of the device as `major:minor`.
-    device: Vec<u8>,
-    /// The directory of the file system that appears at `point`.
-    root: PathBuf,
-    pub(super) point: PathBuf,
+    /// Number of the device as `major:minor`; unique for each mount of this program.
+    pub device: String,
+    /// The directory of the file system that appears at `point`; not `/` for some bind mounts.
+    pub root: PathBuf,
+    /// Mountpoint: absolute and resolved.
+    pub point: PathBuf,
     pub(super) flags: MountFlags,
     is_read_only: bool,
     /// Type of the file system, such as `ext4` or `fuse.sshfs`.
-    kind: Vec<u8>,
+    pub kind: String,
+    pub source: PathBuf,
     upper: Option<PathBuf>,
 }
 
@@ -52,34 +55,59 @@ impl AttachedMount {
     /// Returns true if the file system is of one of `types`. A type with a dot at its end stands
     /// for all types with this beginning.
     pub(super) fn is_of(&self, types: &[&str]) -> bool {
-        let mut types = types.iter().map(|kind| kind.as_bytes());
-        types.any(|kind| match kind.ends_with(b".") {
+        types.iter().any(|kind| match kind.ends_with('.') {
             true => self.kind.starts_with(kind),
-            false => self.kind == kind,
+            false => self.kind == *kind,
         })
+    }
+
+    /// Returns true for a mount of this program.
+    pub fn is_ours(&self) -> bool {
+        self.kind == MOUNT_TYPE
     }
 }
 
 /// All mounts, in the order of the table. Of two at one path, the later one is visible.
-#[derive(Debug)]
-pub(super) struct AttachedMounts(Vec<AttachedMount>);
+#[derive(Debug, Default)]
+pub struct AttachedMounts(Vec<AttachedMount>);
 
 impl AttachedMounts {
-    pub(super) fn read() -> io::Result<AttachedMounts> {
+    /// Reads the table of this process.
+    ///
+    /// # Errors
+    ///
+    /// Fails if /proc is not mounted.
+    pub fn read() -> io::Result<AttachedMounts> {
         Ok(AttachedMounts::parse(&files::read(Path::new("/proc/self/mountinfo"), TABLE_MAX)?))
     }
 
     /// Parses a table; invalid lines are skipped.
-    pub(super) fn parse(table: &[u8]) -> AttachedMounts {
+    pub fn parse(table: &[u8]) -> AttachedMounts {
         AttachedMounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
     /// Returns the mount that is visible at the mountpoint `point`.
-    pub(super) fn at(&self, point: &Path) -> Option<&AttachedMount> {
+    pub fn at(&self, point: &Path) -> Option<&AttachedMount> {
         self.0.iter().rfind(|entry| entry.point == point)
     }
 
-    fn holder(&self, path: &Path) -> Option<&AttachedMount> {
+    /// Iterates over the mounts of this program.
+    pub fn ours(&self) -> impl Iterator<Item = &AttachedMount> {
+        self.0.iter().filter(|entry| entry.is_ours())
+    }
+
+    /// Iterates over the mounts of a device, latest first: its own mountpoint and bind mounts.
+    pub fn with_device(&self, device: &str) -> impl Iterator<Item = &AttachedMount> {
+        self.0.iter().rev().filter(move |entry| entry.device == device)
+    }
+
+    /// Returns true if `device` is mounted at exactly `point`, even beneath another mount.
+    pub fn is_mounted_at(&self, point: &Path, device: &str) -> bool {
+        self.0.iter().any(|entry| entry.point == point && entry.device == device)
+    }
+
+    /// Returns the mount that holds `path`, which must be absolute and resolved.
+    pub fn holder(&self, path: &Path) -> Option<&AttachedMount> {
         let holders = self.0.iter().filter(|entry| path.starts_with(&entry.point));
         // `max_by_key` returns the last of several equal ones, which is the topmost.
         holders.max_by_key(|entry| entry.point.components().count())
@@ -176,7 +204,7 @@ fn join(path: &Path, rest: &Path) -> PathBuf {
 fn parse_line(line: &[u8]) -> Option<AttachedMount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let device = fields.nth(1)?.to_vec();
+    let device = text(fields.nth(1)?);
     let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
     let options: Vec<&[u8]> = fields.next()?.split(|byte| *byte == b',').collect();
     let has = |name: &[u8]| options.contains(&name);
@@ -187,16 +215,21 @@ fn parse_line(line: &[u8]) -> Option<AttachedMount> {
         flags |= MountFlags::STRICTATIME;
     }
     let mut of_file_system = fields.skip_while(|field| *field != b"-").skip(1);
-    let kind = of_file_system.next()?.to_vec();
-    let upper = of_file_system.nth(1).filter(|_| kind == b"overlay").and_then(|options| {
+    let (kind, source) = (text(of_file_system.next()?), unescape(of_file_system.next()?));
+    let upper = of_file_system.next().filter(|_| kind == "overlay").and_then(|options| {
         let mut options = options.split(|byte| *byte == b',');
         options.find_map(|option| option.strip_prefix(b"upperdir=")).map(unescape)
     });
-    Some(AttachedMount { id, device, root, point, flags, is_read_only: has(b"ro"), kind, upper })
+    let is_read_only = has(b"ro");
+    Some(AttachedMount { id, device, root, point, flags, is_read_only, kind, source, upper })
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).into_owned()
 }
 
 /// Decodes octal escapes such as `\040`; any other backslash is literal.
-pub fn unescape(field: &[u8]) -> PathBuf {
+fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((byte, after)) = rest.split_first() {
@@ -231,7 +264,7 @@ pub(super) fn aliases(
     let mut found = table.aliases(folder);
     let Ok(own) = look(folder) else { return found };
     let names: Vec<_> = folder.components().skip(1).collect();
-    let showing = table.of_types(&SHOWING_OTHERS).filter(|mount| !mount.is_of(&[MOUNT_TYPE]));
+    let showing = table.of_types(&SHOWING_OTHERS).filter(|mount| !mount.is_ours());
     let points = showing.map(|mount| mount.point.as_path());
     let has_witness = !witness.as_os_str().is_empty();
     for point in points.filter(|point| !folder.starts_with(point) && !silent.contains(*point)) {
@@ -303,6 +336,12 @@ mod tests {
 33 22 0:50 / /merged rw,relatime - overlay none rw,lowerdir=/l,upperdir=/u\040p,workdir=/w
 not a line
 ";
+
+    #[test]
+    fn octal_escapes_are_decoded() {
+        assert_eq!(unescape(br"\134040\8\"), Path::new(r"\040\8\"));
+        assert_eq!(unescape(br"\400\777"), Path::new(r"\400\777"));
+    }
 
     #[test]
     fn bind_mounts_of_a_path_are_found() {

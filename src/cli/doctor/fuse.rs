@@ -375,7 +375,7 @@ pub(super) fn inspect_mounts(table: io::Result<MountTable>) -> (Vec<MountFacts>,
 
 /// Returns true if `mount` is the topmost one at its mountpoint.
 fn is_seen(mount: &Mount, table: &MountTable) -> bool {
-    table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
+    table.at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
 fn state(probe: &io::Result<()>) -> MountState {
