@@ -101,11 +101,10 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let mut printed = Ok(());
     if arguments.stats || arguments.reads {
         for store in &stores {
-            let wanted = ReadFilter { since: filter.since, worker: filter.worker.as_deref() };
             let done = if arguments.stats {
-                print_stats(&mut out, store, (&filter, &wanted), arguments.json)?
+                print_stats(&mut out, store, &filter, arguments.json)?
             } else {
-                print_reads(&mut out, store, &wanted, arguments.json)?
+                print_reads(&mut out, store, &filter, arguments.json)?
             };
             if done.is_err() {
                 printed = done;
@@ -137,7 +136,7 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
 fn print_reads(
     out: &mut impl Write,
     store: &Path,
-    filter: &ReadFilter<'_>,
+    filter: &AuditFilter,
     as_json: bool,
 ) -> anyhow::Result<io::Result<()>> {
     let mut printed = Ok(());
@@ -157,13 +156,13 @@ fn print_reads(
 fn print_stats(
     out: &mut impl Write,
     store: &Path,
-    (changes, filter): (&AuditFilter, &ReadFilter<'_>),
+    filter: &AuditFilter,
     as_json: bool,
 ) -> anyhow::Result<io::Result<()>> {
     let shown = display_path(store);
     let disk = Disk::open(store).with_context(|| format!("cannot read {shown}"))?;
     let (mut actions, mut failed) = (BTreeMap::<String, u64>::new(), 0_u64);
-    let skipped = read(&disk, changes, Deadline::never(), |entry| {
+    let skipped = read(&disk, filter, Deadline::never(), |entry| {
         failed += u64::from(entry.result != "ok");
         *actions.entry(entry.action).or_default() += 1;
         true
@@ -236,10 +235,6 @@ fn text_line(entry: &AuditEntry) -> String {
 }
 
 const ROWS_MAX: usize = 10;
-struct ReadFilter<'a> {
-    since: Option<Timestamp>,
-    worker: Option<&'a str>,
-}
 
 /// Calls `each` with the entries of the log of reads of a store, until it returns false.
 ///
@@ -248,7 +243,7 @@ struct ReadFilter<'a> {
 /// The log cannot be listed.
 fn for_each_read(
     store: &Path,
-    filter: &ReadFilter<'_>,
+    filter: &AuditFilter,
     each: impl FnMut(ReadEntry) -> bool,
 ) -> anyhow::Result<AuditSkips> {
     let folder = plan::reads_folder(&[store.to_path_buf()])?;
@@ -259,7 +254,7 @@ fn for_each_read(
     let disk = Disk::open(&folder).with_context(|| format!("cannot read {shown}"))?;
     let is_wanted = |entry: &ReadEntry| {
         filter.since.is_none_or(|since| entry.time >= since)
-            && filter.worker.is_none_or(|worker| worker_of(&entry.path) == Some(worker))
+            && filter.worker.as_deref().is_none_or(|worker| worker_of(&entry.path) == Some(worker))
     };
     let top = RelPath::root();
     read_folder(&disk, &top, filter.since, is_wanted, Deadline::never(), each)

@@ -28,8 +28,8 @@ use tracing::{debug, error, info, warn};
 use swarmletfs_tree::tree::{Ino, InoRange, RequestClass, Tree, WorkerLocation};
 
 pub(super) struct Service {
-    trees: Trees,
-    pool: Pool,
+    pub(super) trees: Trees,
+    pub(super) pool: Pool,
     search_threads: SearchThreads,
     /// Runs requests that are as cheap as a stat. `None` if the threads that read from the kernel
     /// run them: their Landlock rules allow no store that was attached later.
@@ -92,14 +92,6 @@ impl Service {
     pub(super) fn start(&self, threads: usize) -> io::Result<()> {
         self.pool.start(threads)?;
         self.stat_pool.iter().try_for_each(|pool| pool.start(threads))
-    }
-
-    pub(super) fn trees(&self) -> &Trees {
-        &self.trees
-    }
-
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
     }
 
     /// Runs `work` with the tree that has the inode `ino`, on a thread that suits the class of the

@@ -132,7 +132,7 @@ fn spawn_serving(
     session: fuser::Session<FuseAdapter>,
     service: &Arc<Service>,
 ) -> io::Result<(BackgroundSession, Option<WatchGuard>)> {
-    service.pool().run(Box::new(|| {
+    service.pool.run(Box::new(|| {
         if let Err(error) = warm_up() {
             warn!("cannot render the reports of a made-up worker: {error}");
         }
@@ -148,7 +148,7 @@ fn start_confined<T: Send>(
     notifier: Notifier,
     spawn: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<(T, Option<WatchGuard>)> {
-    let trees = service.trees();
+    let trees = &service.trees;
     let can_watch = trees.first().is_some_and(|tree| service::enable_watches(tree));
     // A confined thread starts only confined ones, but this thread must unmount at the end.
     thread::scope(|scope| {
@@ -203,7 +203,7 @@ impl Session {
 
     /// Returns true if the path of a store now leads to another directory.
     pub fn is_replaced(&self) -> bool {
-        self.service.load().trees().first().is_some_and(|tree| tree.view().is_replaced())
+        self.service.load().trees.first().is_some_and(|tree| tree.view().is_replaced())
     }
 
     /// Replaces the trees of the mount. For each tree, `replace` returns its successor by
@@ -216,7 +216,7 @@ impl Session {
     ///
     /// The system refuses the threads. The old trees stay.
     pub fn show(&self, replace: impl FnMut(&Tree) -> Option<Tree>) -> io::Result<()> {
-        let trees = self.service.load().trees().replaced(replace);
+        let trees = self.service.load().trees.replaced(replace);
         prepare_passthrough(&trees);
         let service = Arc::new(Service::new(trees, false));
         let notifier = self.threads.notifier();
@@ -232,7 +232,7 @@ impl Session {
 
     fn forget_attrs(&self, notifier: &Notifier) {
         let service = self.service.load_full();
-        let inodes = service.trees().all().iter().flat_map(|tree| tree.inodes());
+        let inodes = service.trees.all().iter().flat_map(|tree| tree.inodes());
         service::invalidate_attrs(notifier, inodes);
     }
 }

@@ -50,6 +50,6 @@ pub fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCo
     ended.unwrap_or_else(|failure| {
         // Nothing else can be done if stderr is closed.
         let _ = files::print_error(&format!("swarmletfs: {failure}\n"));
-        ExitCode::from(failure.exit_code())
+        ExitCode::from(failure.exit_code)
     })
 }

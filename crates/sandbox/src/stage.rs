@@ -118,7 +118,7 @@ impl StageRequest {
 #[derive(Debug, Clone)]
 pub struct StageFailure {
     text: String,
-    exit_code: u8,
+    pub(super) exit_code: u8,
 }
 
 impl StageFailure {
@@ -128,10 +128,6 @@ impl StageFailure {
 
     pub(super) fn of_command(text: impl Into<String>, exit_code: u8) -> StageFailure {
         StageFailure { text: text.into(), exit_code }
-    }
-
-    pub(super) fn exit_code(&self) -> u8 {
-        self.exit_code
     }
 }
 

@@ -146,7 +146,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     // Before the command starts, so that an error leaves none behind.
     register(&epoll, &signals, &sources, input.as_ref()).context("cannot wait for output")?;
     let started = Instant::now();
-    let child = match spawn(spec, &streams, signals.original_mask()) {
+    let child = match spawn(spec, &streams, &signals.original_mask) {
         Ok(child) => child,
         Err(error) => {
             drop(input);
@@ -476,7 +476,7 @@ impl CommandSession<'_> {
         let result = stream.flush();
         if !stream.is_stalled() {
             // It was added when it stalled.
-            let _ = epoll::delete(&self.epoll, stream.fd());
+            let _ = epoll::delete(&self.epoll, stream.fd);
         }
         if !self.check_write(target, result) {
             self.close_sources_of(target);
@@ -488,7 +488,7 @@ impl CommandSession<'_> {
             OutputTarget::Stdout => (&mut self.stdout, EventToken::Stdout),
             OutputTarget::Stderr => (&mut self.stderr, EventToken::Stderr),
         };
-        match epoll::add(&self.epoll, stream.fd(), token.data(), EventFlags::OUT) {
+        match epoll::add(&self.epoll, stream.fd, token.data(), EventFlags::OUT) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(_) => {
                 stream.set_blocking();
@@ -626,7 +626,7 @@ impl CommandSession<'_> {
         for stream in [&mut self.stdout, &mut self.stderr] {
             if stream.is_stalled() {
                 stream.close();
-                let _ = epoll::delete(&self.epoll, stream.fd());
+                let _ = epoll::delete(&self.epoll, stream.fd);
             }
         }
     }

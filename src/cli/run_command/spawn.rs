@@ -148,7 +148,7 @@ pub(super) struct ReceivedSignal {
 pub(super) struct SignalQueue {
     fd: SignalFd,
     /// The mask before, which the command gets.
-    original_mask: SigSet,
+    pub(super) original_mask: SigSet,
 }
 
 impl SignalQueue {
@@ -173,10 +173,6 @@ impl SignalQueue {
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let fd = SignalFd::with_flags(&mask, flags).context("cannot receive signals")?;
         Ok(SignalQueue { fd, original_mask })
-    }
-
-    pub(super) fn original_mask(&self) -> &SigSet {
-        &self.original_mask
     }
 
     pub(super) fn next(&self) -> Option<ReceivedSignal> {

@@ -292,7 +292,7 @@ enum Method {
 }
 
 pub(super) struct StandardStream {
-    fd: BorrowedFd<'static>,
+    pub(super) fd: BorrowedFd<'static>,
     method: Method,
     pending: Vec<u8>,
     is_closed: bool,
@@ -309,10 +309,6 @@ impl StandardStream {
             _ => Method::NoWait,
         };
         StandardStream { fd, method, pending: Vec::new(), is_closed: false }
-    }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'static> {
-        self.fd
     }
 
     pub(super) fn is_stalled(&self) -> bool {

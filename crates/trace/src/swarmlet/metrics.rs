@@ -112,7 +112,7 @@ fn first<'a>(fields: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value>
 pub(super) struct CallFiles {
     /// The tool's key of each file, in the order of the calls.
     keys: Vec<String>,
-    counts: HashMap<String, usize>,
+    pub(super) counts: HashMap<String, usize>,
     /// Position of each file by its number and its tool's key. The first of several files counts.
     positions: HashMap<(u64, String), usize>,
 }
@@ -123,10 +123,6 @@ impl CallFiles {
         *self.counts.entry(key.clone()).or_default() += 1;
         self.positions.entry((seq, key.clone())).or_insert(self.keys.len());
         self.keys.push(key);
-    }
-
-    pub(super) fn counts(&self) -> &HashMap<String, usize> {
-        &self.counts
     }
 
     pub(super) fn position(&self, seq: u64, tool: &str) -> Option<usize> {

@@ -65,7 +65,7 @@ pub(super) fn read_record(
         trace.calls.push(call);
     }
     let mut thread = read_errors
-        .ok_or_note(thread::FILE, thread::read(folder, files.counts(), deadline))
+        .ok_or_note(thread::FILE, thread::read(folder, &files.counts, deadline))
         .unwrap_or_default();
     for (call, (key, nth)) in trace.calls.iter_mut().zip(files.places()) {
         let inputs = thread.inputs.get_mut(key);

@@ -47,7 +47,7 @@ pub(super) struct TranscriptCache {
     read_locks: [Mutex<()>; PARALLEL_READS],
     hasher: RandomState,
     agents: Mutex<HashMap<RelPath, AgentList>>,
-    containers: Containers,
+    pub(super) containers: Containers,
     /// The results of the record that was read last of each transcript, if they were several: they
     /// are read one after the other, and a long record is decoded once.
     results: Cache<RelPath, (TranscriptVersion, Span, Texts), ResultsWeighter>,
@@ -199,10 +199,6 @@ impl TranscriptCache {
                 return guard;
             }
         }
-    }
-
-    pub(super) fn containers(&self) -> &Containers {
-        &self.containers
     }
 
     pub(super) fn results(

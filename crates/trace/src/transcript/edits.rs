@@ -59,7 +59,7 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
         let call_record =
             CallRecord { id: &call.id, record: RawRecord { span, text: &json_text(&bytes) } };
         let result = RawRecord { span: result_span, text: &json_text(&result_bytes) };
-        for edit in folder.format().read_edits(&call_record, result)? {
+        for edit in folder.format.read_edits(&call_record, result)? {
             room = room.saturating_sub(list_sizes(&edit).saturating_sub(records_len));
             recorded.edits.push(FileEdit { seq, ..edit });
         }

@@ -41,10 +41,10 @@ const RESULTS_MAX: usize = 10_000;
 
 pub(super) struct VirtualDir {
     folder: Arc<dyn Store>,
-    location: TranscriptLocation,
+    pub(super) location: TranscriptLocation,
     /// Path of the transcript from the store's root.
     path: RelPath,
-    format: &'static dyn TranscriptFormat,
+    pub(super) format: &'static dyn TranscriptFormat,
     transcripts: Arc<TranscriptCache>,
     /// True if reports in the transcripts of other workers count, too.
     reads_others: bool,
@@ -87,17 +87,9 @@ impl VirtualDir {
         self.job.as_deref().and_then(|job| self.format.read_job(job))
     }
 
-    pub(super) fn format(&self) -> &dyn TranscriptFormat {
-        self.format
-    }
-
-    pub(super) fn location(&self) -> &TranscriptLocation {
-        &self.location
-    }
-
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
         self.at_location(|location| {
-            container::meta(&*self.folder, location, self.transcripts.containers())
+            container::meta(&*self.folder, location, &self.transcripts.containers)
         })
     }
 
@@ -108,7 +100,7 @@ impl VirtualDir {
     /// Opens the transcript. Returns it with the form in which it is stored now.
     pub(super) fn open_container(&self) -> Result<(Box<dyn File>, Container)> {
         self.at_location(|location| {
-            let file = container::open(&*self.folder, location, self.transcripts.containers())?;
+            let file = container::open(&*self.folder, location, &self.transcripts.containers)?;
             Ok((file, location.container))
         })
     }

@@ -59,7 +59,7 @@ impl MetadataFile {
     /// only the part of that transcript that was read before.
     fn read(folder: &VirtualDir, deadline: Option<Deadline<'_>>) -> MetadataFile {
         let bytes = folder.read_metadata();
-        let stated = bytes.as_deref().map(|bytes| folder.format().read_metadata(bytes));
+        let stated = bytes.as_deref().map(|bytes| folder.format.read_metadata(bytes));
         let end = folder.reported_end(deadline);
         let job_end = folder.job_end();
         MetadataFile { bytes, stated: stated.unwrap_or_default(), end, job_end }
@@ -67,13 +67,13 @@ impl MetadataFile {
 }
 
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
-    let location = folder.location();
+    let location = &folder.location;
     let metadata = MetadataFile::read(folder, None);
     let is_whole = location.agent.is_none() && location.shape == Shape::Lines;
     if is_whole && folder.copied_from(&|| metadata.bytes.clone()).is_none() {
         let (file, container) = folder.open_container()?;
         if container != Container::Zstd
-            && let Some(ends) = read_ends(&*file, folder.format(), location)?
+            && let Some(ends) = read_ends(&*file, folder.format, location)?
         {
             return Ok(build_worker(
                 folder,
@@ -167,7 +167,7 @@ fn build_worker(
     [first, last]: [&Conversation; 2],
     metadata: &MetadataFile,
 ) -> Worker {
-    let (location, stated) = (folder.location(), &metadata.stated);
+    let (location, stated) = (&folder.location, &metadata.stated);
     let mut worker = Worker::new(location.name.clone(), path.clone());
     let cwd = first_index.facts.cwd.as_deref().or(stated.cwd.as_deref());
     worker.cwd = cwd.map(SharedStr::from);
@@ -185,7 +185,7 @@ fn build_worker(
     worker.started_at = trace_time(first.first_ms);
     worker.last_message = trace_time(last.last_ms).timestamp();
     (worker.status, worker.status_source) = status(last, stated.status.as_ref());
-    let asking = asking_call(folder.format(), last);
+    let asking = asking_call(folder.format, last);
     if let Some((call, need)) = asking.filter(|_| worker.status == Status::Running) {
         worker.status = Status::Waiting;
         worker.waiting = Some(WaitReason {
@@ -211,7 +211,7 @@ fn build_worker(
         metadata: metadata.bytes.as_deref(),
         stated,
     };
-    folder.format().describe(&mut worker, &session);
+    folder.format.describe(&mut worker, &session);
     if worker.status.is_finished() {
         worker.finished_at = trace_time(last.last_ms);
         let took = first.first_ms.zip(last.last_ms).and_then(|(from, to)| to.checked_sub(from));
@@ -320,16 +320,16 @@ pub(super) fn read_record(
         Some(text) => Some(text.head.trim().to_owned()),
         None => returned_words(folder, deadline)?,
     };
-    trace.final_words_in_parent = folder.location().agent.is_some()
+    trace.final_words_in_parent = folder.location.agent.is_some()
         && trace.final_words.is_none()
         && conversation.is_stated_by_parent;
     trace.last_step = last_step(conversation);
-    let source = folder.location().source_name();
+    let source = folder.location.source_name();
     trace.unused.source = source;
     // A document among several is on a line of its own. If the line is torn, it is still being
     // written.
-    trace.unused.is_torn = index.is_torn && folder.location().agent.is_none();
-    if folder.location().agent.is_none() {
+    trace.unused.is_torn = index.is_torn && folder.location.agent.is_none();
+    if folder.location.agent.is_none() {
         trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));
         trace.unused.lines = index.line_count;
         trace.unused.kinds.clone_from(&index.unknown_types);

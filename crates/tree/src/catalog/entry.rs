@@ -37,7 +37,7 @@ pub struct Entry {
     /// True if all sources of the record were read; see [`Worker::is_complete`].
     pub whole: bool,
     pub flaws: Box<[Flaw]>,
-    packed: PackedFields,
+    pub(super) packed: PackedFields,
     format: &'static str,
     pub(super) source: usize,
     pub(super) key: Key,
@@ -119,10 +119,6 @@ impl Entry {
         let unpacked = self.packed.unpack(&mut worker);
         debug_assert!(unpacked.is_some(), "packed fields must unpack");
         worker
-    }
-
-    pub(super) fn packed(&self) -> &PackedFields {
-        &self.packed
     }
 
     /// Returns a hash of everything parsed from listing and metadata. Caches on disk depend on it.

@@ -467,7 +467,7 @@ impl<'a> PersistedWorker<'a> {
             run: entry.run.clone(),
             parent: entry.parent.clone(),
             status: entry.status,
-            packed: Cow::Borrowed(entry.packed()),
+            packed: Cow::Borrowed(&entry.packed),
         }
     }
 

@@ -12,11 +12,9 @@ use crate::analysis::changes::{
     WorkspaceFacts,
 };
 use swarmletfs_base::model::TextReplacement;
-use swarmletfs_base::text::budget::count_fitting_with_rest;
-use swarmletfs_base::text::budget::{Budget, BudgetUnit};
+use swarmletfs_base::text::budget::{Budget, BudgetUnit, count_fitting_with_rest};
 use swarmletfs_base::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
-use swarmletfs_base::text::unified::blob_id;
-use swarmletfs_base::text::unified::{header_path, quoted_path};
+use swarmletfs_base::text::unified::{blob_id, header_path, quoted_path};
 use swarmletfs_base::text::{count, left_out_as_ignored};
 use swarmletfs_base::unicode::count_hidden;
 

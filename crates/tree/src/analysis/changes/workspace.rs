@@ -16,8 +16,7 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{CONTENT_MAX, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::read_range;
-use swarmletfs_base::text::unified::{binary_patch, blob_id};
-use swarmletfs_base::text::unified::{hunks, quoted_path};
+use swarmletfs_base::text::unified::{binary_patch, blob_id, hunks, quoted_path};
 use swarmletfs_trace::swarmlet::{BASE, CHANGES};
 
 /// Maximum size of a content that is written as a binary patch, in bytes.

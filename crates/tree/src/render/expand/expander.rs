@@ -14,8 +14,7 @@ use swarmletfs_base::model::Outcome;
 use swarmletfs_base::name::Name;
 use swarmletfs_base::parallel::parallel_map;
 use swarmletfs_base::split::Split;
-use swarmletfs_base::text::budget::{Budget, BudgetUnit};
-use swarmletfs_base::text::budget::{Demand, allocate};
+use swarmletfs_base::text::budget::{Budget, BudgetUnit, Demand, allocate};
 use swarmletfs_base::text::clean::one_line;
 
 /// Most text held back after a marker, in bytes.

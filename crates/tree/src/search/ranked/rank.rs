@@ -124,7 +124,7 @@ impl WorkerMatches {
         let segments: Vec<_> = worker
             .segments
             .iter()
-            .map(|segment| (segment.header().clone(), SegmentMatches::new(segment, query)))
+            .map(|segment| (segment.header.clone(), SegmentMatches::new(segment, query)))
             .collect();
         segments
             .iter()

@@ -69,16 +69,12 @@ pub(super) struct SegmentHeader {
 }
 
 pub(super) struct Segment {
-    header: Arc<SegmentHeader>,
+    pub(super) header: Arc<SegmentHeader>,
     terms: Map<Vec<u8>>,
     postings: Vec<u8>,
 }
 
 impl Segment {
-    pub(super) fn header(&self) -> &Arc<SegmentHeader> {
-        &self.header
-    }
-
     /// Returns the passages that contain `term`, with its frequency in each.
     pub(super) fn postings(&self, term: &str) -> Postings<'_> {
         let found = self.terms.get(term).and_then(|offset| self.postings_at(offset));
