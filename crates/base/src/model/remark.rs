@@ -106,7 +106,7 @@ impl WorkerCheck {
 }
 
 /// Number of entries of a store that are not shown, by reason.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize)]
 pub struct Skipped {
     /// Symbolic links, which are never followed. In a view limited to one owner, also files with
     /// more than one hard link.

@@ -8,7 +8,7 @@ use swarmletfs_base::model::{AccessKind, ChangeKind, Outcome, Record, ToolCall};
 
 const FILES_MAX: usize = 2_000;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUse {
     /// The path, relative to the worker's directory if it lies in it.
     pub path: String,
@@ -23,15 +23,7 @@ pub struct FileUse {
 
 impl FileUse {
     fn new(path: &str) -> FileUse {
-        FileUse {
-            path: path.to_owned(),
-            reads: 0,
-            edits: 0,
-            created: false,
-            added: 0,
-            removed: 0,
-            edited_at: None,
-        }
+        FileUse { path: path.to_owned(), ..FileUse::default() }
     }
 }
 

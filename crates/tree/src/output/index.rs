@@ -205,7 +205,7 @@ pub fn swarm(
         total_workers: rows.len(),
         active_workers: active.count(),
         outcomes_read: rows.iter().filter(|row| row.digest.is_some()).count(),
-        skipped: if is_whole { visible.skipped.map(Into::into) } else { None },
+        skipped: if is_whole { visible.skipped } else { None },
         troubles: if is_whole { &visible.list_errors } else { &[] },
     };
     let tail = json(serde_json::to_string(&tail))?;

@@ -329,26 +329,11 @@ pub struct SwarmTail<'a> {
     pub total_workers: usize,
     pub active_workers: usize,
     pub outcomes_read: usize,
+    /// Numbers of entries in the stores that are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<SkippedRow>,
+    pub skipped: Option<Skipped>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub troubles: &'a [String],
-}
-
-/// Numbers of entries in the stores that are not shown.
-#[derive(Serialize)]
-pub struct SkippedRow {
-    pub links: u64,
-    pub special: u64,
-    pub not_workers: u64,
-    pub unreadable: u64,
-}
-
-impl From<Skipped> for SkippedRow {
-    fn from(skipped: Skipped) -> SkippedRow {
-        let Skipped { links, special, not_workers, unreadable } = skipped;
-        SkippedRow { links, special, not_workers, unreadable }
-    }
 }
 
 fn is_zero(n: &u64) -> bool {
