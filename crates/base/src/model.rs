@@ -122,10 +122,13 @@ impl fmt::Display for Status {
 }
 
 /// The result of a call or a worker, as far as the record shows. Unknown is never shown as ok.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub enum Outcome {
     Failed,
     /// The record states neither success nor failure.
+    #[default]
     Unknown,
     Ok,
     /// The call never ran: its user refused it, it lacked permission, or it was cancelled.
@@ -351,7 +354,7 @@ pub fn is_torn(flaws: &[Flaw]) -> bool {
 /// Maximum length of a task, summary or error of a listed worker, in bytes.
 pub const TASK_MAX: usize = 600;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ToolCall {
     /// The number of the call, from its file name, starting at 1.
     pub seq: u64,
@@ -387,25 +390,7 @@ pub struct ToolCall {
 
 impl ToolCall {
     pub fn new(seq: u64, tool: impl Into<String>, path: RelPath) -> ToolCall {
-        ToolCall {
-            seq,
-            tool: tool.into(),
-            path,
-            output: Output::InPlace,
-            at: None,
-            outcome: Outcome::Unknown,
-            is_open: false,
-            suspect: None,
-            is_misuse: false,
-            denial: None,
-            exit_code: None,
-            duration_ms: None,
-            bytes: 0,
-            input: None,
-            subject: 0..0,
-            is_command: false,
-            files: Vec::new(),
-        }
+        ToolCall { seq, tool: tool.into(), path, ..ToolCall::default() }
     }
 
     pub fn subject(&self) -> Option<&str> {
@@ -456,9 +441,10 @@ pub enum AccessKind {
     Created,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Output {
     /// The call's own file.
+    #[default]
     InPlace,
     /// This path in the directory of out-of-band outputs beside the store.
     OutOfBand(RelPath),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::attention::Attention;
 use super::checks::{self, CheckKind, ClaimedFiles, FailedCheck};
@@ -108,9 +109,10 @@ pub fn latest_write(rows: &[WorkerRow]) -> Time {
         .unwrap_or_default()
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct WorkerDigest {
     /// The worker's metadata, if it differs from the catalog's.
+    #[serde(skip)]
     pub worker: Option<Box<Worker>>,
     pub outcome: Outcome,
     pub calls: usize,
@@ -225,6 +227,12 @@ impl WorkerDigest {
         }
     }
 
+    /// Returns false for a digest that depends on more than the state of the worker's files: on an
+    /// unfinished read, on newer metadata than the catalog's, or on files elsewhere.
+    pub(super) fn may_outlive_process(&self) -> bool {
+        self.whole && self.is_self_contained && self.worker.is_none()
+    }
+
     pub fn files_changed(&self) -> usize {
         self.files.iter().filter(|file| file.edits > 0).count()
     }
@@ -238,35 +246,13 @@ impl WorkerDigest {
 
     pub fn unreadable(error: &Error) -> WorkerDigest {
         WorkerDigest {
-            worker: None,
-            outcome: Outcome::Unknown,
-            calls: 0,
-            failed: 0,
-            unknown: 0,
-            suspect: 0,
-            not_run: 0,
-            open: 0,
-            open_call: String::new(),
-            files: Vec::new(),
-            output_bytes: 0,
-            tools: Vec::new(),
-            tokens: None,
-            tokens_by_model: BTreeMap::new(),
-            tokens_are_partial: false,
-            cost: None,
-            peak_context: None,
-            compactions: 0,
-            cause: String::new(),
             checks: vec![FailedCheck::new(
                 UNREADABLE,
                 format!("its record cannot be read: {error}"),
                 "tool_calls",
             )],
-            attention: Attention::default(),
-            last_green: None,
-            whole: false,
             late: error.is_timeout(),
-            is_self_contained: false,
+            ..WorkerDigest::default()
         }
     }
 }
