@@ -351,7 +351,7 @@ fn a_file_that_others_changed_is_compared_with_the_commit() {
     assert_eq!(place.read("workspace/lines"), "1\ntwo\n3\n4\n5\n6\n7\neight\n9\n");
 }
 
-/// A killed `apply --commits` leaves nothing, the files alone, or all. The same command completes it.
+/// A killed `apply --commits` leaves nothing, the files alone, or all. The next one completes it.
 #[test]
 fn a_killed_application_of_commits_is_completed_by_the_next() {
     if !has_git() {

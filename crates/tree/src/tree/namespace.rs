@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::dir_cache::{CurrentKey, ListingKey};
 use super::node::{Attr, FacetPath, NamedNode, Node, facet_link_target};
-use super::path::link_name;
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::analyzer::Analyzer;
@@ -447,7 +446,7 @@ impl Namespace {
             _ => return Err(Error::NotFound),
         };
         let name = &self.view().visible().find(id)?.name;
-        Ok(if is_facet { link_name(name) } else { shown_name(name, is_index) })
+        Ok(if is_facet { self.facet_link_name(name) } else { shown_name(name, is_index) })
     }
 
     pub(super) fn open(&self, node: &Node) -> Result<Box<dyn File>> {

@@ -214,7 +214,7 @@ fn is_reserved(name: &Name) -> bool {
         || Report::from_name(name).is_some_and(|report| report != Report::Index)
 }
 
-pub(super) fn link_name(worker: &Name) -> Name {
+fn link_name(worker: &Name) -> Name {
     shown_name(&shown_name(worker, is_index), is_reserved)
 }
 
@@ -224,6 +224,10 @@ fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
 }
 
 impl Namespace {
+    pub(super) fn facet_link_name(&self, worker: &Name) -> Name {
+        link_name(worker)
+    }
+
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
             (FacetPath::Selection(selection), dir) if !selection.is_all() => {
