@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::git::{SETUP, has_git, repository};
 use super::workspace::Workspace;
-use crate::cli::program::{CommandOutput, run, wait_until};
+use crate::cli::program::{CommandOutput, program, run, wait_until};
 use crate::support::mount::PROGRAM;
 use crate::support::scale;
 
@@ -381,4 +381,28 @@ fn a_killed_application_of_commits_is_completed_by_the_next() {
         });
         assert_eq!(place.outside(LOG), "T: first\n");
     }
+}
+
+/// The comparison with `git worktree` in docs/RUN.md is what its script finds.
+#[test]
+fn the_comparison_with_worktrees_finds_what_the_page_says() {
+    if !has_git() {
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/compare-worktrees");
+    let words = [OsStr::new("python3"), OsStr::new(script), OsStr::new(PROGRAM)];
+    let files = ["--files", "20"].map(OsStr::new);
+    let compared = run(program(words[0], words[1..].iter().chain(&files)));
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/RUN.md")).unwrap();
+    // Without the seconds.
+    let results = |text: &str| -> Vec<Vec<String>> {
+        let rows = text.lines().skip_while(|line| !line.starts_with("| Task | `git"));
+        let rows = rows.take_while(|line| line.starts_with('|')).skip(2);
+        let cells = |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect();
+        let rows: Vec<Vec<String>> = rows.map(cells).collect();
+        rows.into_iter().map(|row| [1, 2, 4, 5, 7].map(|at| row[at].clone()).to_vec()).collect()
+    };
+    let found = results(&compared.assert_success().out);
+    assert_eq!(found, results(&page), "{compared:#?}");
+    assert_eq!(found.len(), 11);
 }
