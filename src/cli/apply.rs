@@ -269,7 +269,8 @@ fn ask(
     (selection, checked): (&ChangeSelection, &Checked),
     workspace: &Path,
 ) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
-    let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
+    let mut prompt =
+        Prompt::open(&format!("apply the changes of {}", approval.id().display()), YES)?;
     let diff = diff(store, approval, WHOLE)?;
     let sections = unified::split_diff(&diff);
     let unseen = unseen_changes(checked, selection, &sections);
@@ -291,13 +292,17 @@ fn ask(
 }
 
 fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<bool> {
-    let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
+    let mut prompt =
+        Prompt::open(&format!("apply the changes of {}", approval.id().display()), YES)?;
     for conflict in &checked.conflicts {
         print_message(&format!("conflict: {}: {}", conflict.path.display(), conflict.reason));
     }
     let conflicts = count(checked.conflicts.len() as u64, "conflict");
     prompt.confirm(&format!("Skip {conflicts} and go on?"))
 }
+
+/// The option that asks nothing.
+const YES: &str = "--yes";
 
 const CURE: &str = "try --merge, or only the other paths: name them, or use --interactive";
 
@@ -477,7 +482,7 @@ fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
         }
         if !checked.files.is_empty() || checked.commits.is_some() {
             let action = format!("undo the changes of {}", approval.id().display());
-            let mut prompt = Prompt::open(&action)?;
+            let mut prompt = Prompt::open(&action, YES)?;
             if let Some(made) = &checked.commits {
                 print_message(&format!("move the branch {} back", made.branch()));
             }
@@ -554,7 +559,7 @@ fn discard(store: &Store, arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
     approval.check_discard().map_err(into_cli_error)?;
     let worker = approval.id().display();
     if !arguments.yes {
-        let mut prompt = Prompt::open(&format!("discard the changes of {worker}"))?;
+        let mut prompt = Prompt::open(&format!("discard the changes of {worker}"), YES)?;
         if !prompt.confirm(&format!("Discard the draft of {worker}?"))? {
             print_message("nothing was discarded");
             return Ok(exit::failure());

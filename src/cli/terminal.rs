@@ -104,15 +104,15 @@ impl Prompt {
     ///
     /// # Errors
     ///
-    /// There is no terminal for a question; `action` is then not done.
-    pub(super) fn open(action: &str) -> anyhow::Result<Prompt> {
+    /// There is no terminal for a question; `action` is then not done, and `cure` helps.
+    pub(super) fn open(action: &str, cure: &str) -> anyhow::Result<Prompt> {
         if io::stdin().is_terminal() {
             let answers = Box::new(io::stdin().lock());
             return Ok(Prompt { answers, questions: Box::new(io::stderr()) });
         }
         let opened = File::options().read(true).write(true).open(TERMINAL);
         let Some(terminal) = opened.ok().filter(|file| file.is_terminal()) else {
-            bail!("cannot {action}: there is no terminal to ask on; try --yes");
+            bail!("cannot {action}: there is no terminal to ask on; try {cure}");
         };
         let questions = Box::new(terminal.try_clone().context("cannot use the terminal")?);
         Ok(Prompt { answers: Box::new(BufReader::new(terminal)), questions })

@@ -112,7 +112,8 @@ pub(super) fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     println!("{}", path.display());
     unified::hunks(&before, &after).iter().for_each(|hunk| print!("{}", hunk.text));
     io::stdout().flush()?;
-    let is_agreed = arguments.yes || Prompt::open("change the settings")?.confirm("Write this?")?;
+    let is_agreed =
+        arguments.yes || Prompt::open("change the settings", "--yes")?.confirm("Write this?")?;
     if !is_agreed {
         eprintln!("swarmletfs: nothing was changed");
         return Ok(ExitCode::FAILURE);

@@ -62,7 +62,7 @@ pub(super) fn review(store: &Store, arguments: &ReviewArgs) -> anyhow::Result<Ex
         print_message("nothing to review");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut prompt = Prompt::open(&format!("review the changes of {id}"))?;
+    let mut prompt = Prompt::open(&format!("review the changes of {id}"), "`changes` and `apply`")?;
     let diff = diff(store, &approval, WHOLE)?;
     let sections = split_diff(&diff);
     let mut questions =
