@@ -372,10 +372,10 @@ pub fn main() -> ExitCode {
         Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Run(arguments) => Ok(run::run(*arguments)),
         Command::Review(arguments) => review::run(&arguments),
-        Command::Changes(arguments) if arguments.worker.is_none() => {
-            review::list_all(&arguments.write, arguments.json)
-        }
-        Command::Changes(arguments) => changes::run(&arguments),
+        Command::Changes(arguments) => match &arguments.worker {
+            Some(worker) => changes::run(worker, &arguments),
+            None => review::list_all(&arguments.write, arguments.json),
+        },
         Command::Rebase(arguments) => Ok(run::rebase(&arguments)),
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Undo(arguments) => apply::run_undo(&arguments),

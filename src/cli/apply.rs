@@ -22,7 +22,7 @@ use crate::approval::{
     ApplyOptions, Approval, BranchMove, ChangeSelection, Checked, CommitTarget, PathRules,
     describe_change, describe_left_out, describe_move, relevant_diff, unseen_changes,
 };
-use crate::model::{CommitLine, KeptCommits};
+use crate::model::CommitLine;
 use crate::name::RelPath;
 use crate::text::unified::{self, Section};
 use crate::text::{count, left_out_as_ignored};
@@ -137,19 +137,17 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         PathRules { allows_git: arguments.git_dir, allows_programs: arguments.with_programs };
     let changes = approval.changes().map_err(into_cli_error)?;
     refuse_ignored(&approval, &changes, &paths, "apply")?;
+    let mut options = arguments.options();
     if paths.is_empty()
-        && arguments.options().commits.is_none()
+        && options.commits.is_none()
         && let Some(text) = left_out_as_ignored(changes.ignored)
     {
         print_notice(arguments, &text);
     }
-    let mut options = arguments.options();
     if options.commits == Some(CommitTarget::Head) && changes.commits.is_none() {
         print_notice(arguments, "the worker made no commits; its files are applied");
         options.commits = None;
     }
-    let all = changes.clone();
-    let commits = changes.commits.clone();
     let mut selection = approval.select(changes, &paths, rules).map_err(into_cli_error)?;
     if arguments.branch.is_some() {
         selection = selection.restricted_to(&BTreeSet::new());
@@ -185,13 +183,13 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
             return Ok(done_code);
         }
         if arguments.dry_run {
-            let commits = describe_commits(checked.commits.as_ref(), commits.as_ref());
+            let commits = describe_commits(checked.commits.as_ref(), &selection);
             let files = checked.files.iter().map(describe_change);
             let lines: String = commits.into_iter().chain(files).map(|line| line + "\n").collect();
             pager::print(lines.as_bytes())?;
             return Ok(done_code);
         }
-        for line in describe_commits(checked.commits.as_ref(), commits.as_ref()) {
+        for line in describe_commits(checked.commits.as_ref(), &selection) {
             print_message(&line);
         }
         let Some(accepted) = ask(store, &approval, arguments, (&selection, &checked), &workspace)?
@@ -226,8 +224,9 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         format!("{changes} to {}{}", display_path(&workspace), already_there(&applied.checked))
     });
     let is_one = changes == 1 && commits.is_none();
-    let left = applied.checked.commits.as_ref().filter(|_| arguments.branch.is_some());
-    let left = left.map_or(0, |planned| planned.without_commit(&all).len());
+    let placed = applied.checked.commits.as_ref().filter(|_| arguments.branch.is_some());
+    let left = placed.zip(selection.source());
+    let left = left.map_or(0, |(placed, all)| placed.without_commit(all).len());
     if left > 0 {
         let files = count(left as u64, "changed file");
         print_notice(
@@ -248,8 +247,9 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns lines about the commits that are placed: their number and place, and each of them.
-fn describe_commits(planned: Option<&BranchMove>, kept: Option<&KeptCommits>) -> Vec<String> {
+fn describe_commits(planned: Option<&BranchMove>, selection: &ChangeSelection) -> Vec<String> {
     let Some(planned) = planned else { return Vec::new() };
+    let kept = selection.source().and_then(|changes| changes.commits.as_ref());
     let listed = kept.map_or(&[][..], |kept| &kept.commits);
     let commit = |commit: &CommitLine| {
         let id = commit.id.get(..SHORT_ID).unwrap_or(&commit.id);

@@ -5,7 +5,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
@@ -68,8 +67,7 @@ pub(super) struct ChangesArgs {
     pub(super) write: WriteArgs,
 }
 
-pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
-    let worker = arguments.worker.as_ref().context("no worker is named")?;
+pub(super) fn run(worker: &OsString, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     with_drafts(&arguments.write, |store| show(store, worker, arguments))
 }
 

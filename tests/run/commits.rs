@@ -20,7 +20,8 @@ pub fn swarmletfs(place: &Workspace, words: &[&str]) -> CommandOutput {
     run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
 }
 
-fn apply(place: &Workspace, options: &[&str]) -> CommandOutput {
+/// Applies the changes of the worker `w`.
+pub fn apply(place: &Workspace, options: &[&str]) -> CommandOutput {
     swarmletfs(place, &[&["apply", "w", "--yes"], options].concat())
 }
 

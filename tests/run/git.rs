@@ -1,10 +1,7 @@
 //! Workspaces that are repositories of git.
 
-use std::ffi::OsStr;
-
+use super::commits::apply;
 use super::workspace::Workspace;
-use crate::cli::program::{CommandOutput, run};
-use crate::support::mount::PROGRAM;
 use crate::support::{skip, tool};
 
 /// Options of git that do not depend on the user.
@@ -141,14 +138,6 @@ fn submodule_alone_can_be_read_and_not_committed_to() {
         assert_eq!(place.changes("w"), ["modified notes"]);
         assert_eq!(place.outside("git status --porcelain; git log --oneline | wc -l"), "1\n");
     }
-}
-
-/// Applies the changes of the worker `w`.
-fn apply(place: &Workspace, options: &[&str]) -> CommandOutput {
-    let store = place.at("store");
-    let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
-    let words = words.into_iter().map(OsStr::new);
-    run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(super) fn review(store: &Store, arguments: &ReviewArgs) -> anyhow::Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     let changes = approval.changes().map_err(into_cli_error)?;
-    let all = approval.select(changes.clone(), &[], PathRules::default());
+    let all = approval.select(changes, &[], PathRules::default());
     let mut selection = all.map_err(into_cli_error)?;
     describe_left_out(&selection, &[]).iter().for_each(|line| print_message(line));
     let options = ApplyOptions::default();
@@ -69,8 +69,11 @@ pub(super) fn review(store: &Store, arguments: &ReviewArgs) -> anyhow::Result<Ex
         Questions { prompt: &mut prompt, arguments, comments: Vec::new(), for_all: None };
     let mut accepted = BTreeSet::new();
     for file in &checked.files {
+        if questions.for_all.is_some() {
+            break;
+        }
         let path = &file.path;
-        if let Some((old, new)) = approval.texts(&changes, path) {
+        if let Some((old, new)) = approval.texts(&selection, path) {
             let taken = questions.ask_hunks(path, &unified::hunks(&old, &new))?;
             if taken.iter().all(|is_taken| *is_taken) {
                 accepted.insert(path.clone());

@@ -51,7 +51,7 @@ pub(super) struct Isolation {
     /// The common `.git` of a linked worktree, which the worker sees in an overlay, too.
     git_common: Option<PathBuf>,
     /// Entries of other users in the workspace, which are copied into an overlay.
-    foreign: Vec<PathBuf>,
+    pub(super) foreign: Vec<PathBuf>,
     sockets: Vec<PathBuf>,
     needs: Needs,
     /// The variables of the command, without the variables of the preset and the worker.
@@ -87,11 +87,6 @@ impl PreparedCommand {
 }
 
 impl Isolation {
-    /// Returns the entries of other users that are copied into the overlay.
-    pub(super) fn foreign(&self) -> &[PathBuf] {
-        &self.foreign
-    }
-
     pub(super) fn is_isolated(&self) -> bool {
         self.is_isolated
     }

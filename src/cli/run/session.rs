@@ -206,7 +206,7 @@ fn run_worker(
     let metadata = worker.metadata()?;
     let is_isolated = isolation.is_isolated();
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
-    let layers = draft.prepare(isolation.foreign()).and_then(|()| begin(&draft));
+    let layers = draft.prepare(&isolation.foreign).and_then(|()| begin(&draft));
     let prepared = layers.map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         let prepared = isolation.prepare(arguments, place, store, (worker, &draft))?;

@@ -44,11 +44,11 @@ pub enum CommitTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchMove {
     /// `HEAD`, or the full name of the branch.
-    reference: String,
+    pub(super) reference: String,
     /// The commit before; absent if the branch is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     old: Option<String>,
-    new: String,
+    pub(super) new: String,
     pub count: u64,
     /// The files in the commits of a new branch, which counts as their application.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,14 +59,6 @@ impl BranchMove {
     /// Returns the short name of the branch.
     pub fn branch(&self) -> &str {
         self.reference.strip_prefix("refs/heads/").unwrap_or(&self.reference)
-    }
-
-    pub(super) fn reference(&self) -> &str {
-        &self.reference
-    }
-
-    pub(super) fn tip(&self) -> &str {
-        &self.new
     }
 
     /// Returns the files of `changes` that are in no commit of the new branch.
@@ -83,8 +75,10 @@ impl BranchMove {
         let old = self.old.clone().unwrap_or_else(|| "0".repeat(self.new.len()));
         let message = ["update-ref", "-m", "swarmletfs: commits of a worker"];
         git.ask(&[&message[..], &[&self.reference, &self.new, &old]].concat())?;
-        // A stale index only costs the next command time.
-        let _ = git.output(&["update-index", "-q", "--refresh"], b"");
+        if moves_index {
+            // A stale index only costs the next command time.
+            let _ = git.output(&["update-index", "-q", "--refresh"], b"");
+        }
         Ok(())
     }
 }

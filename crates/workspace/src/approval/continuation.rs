@@ -48,13 +48,14 @@ impl Approval<'_> {
         let locked = self.lock(ACTION, false)?;
         let changes = self.changes()?;
         let rules = PathRules { allows_git: true, allows_programs: true };
-        let selection = self.select(changes.clone(), &[], rules)?;
+        let has_commits = changes.commits.as_ref().is_some_and(|kept| kept.head.is_some());
+        let selection = self.select(changes, &[], rules)?;
         let left_out = selection.left_out().iter();
         let left_out =
             left_out.map(|left| format!("left out: {}: {}", left.path.display(), left.reason));
         let mut notes: Vec<String> = left_out.collect();
-        let commits = changes.commits.as_ref().filter(|kept| kept.head.is_some());
-        let options = ApplyOptions { merging, commits: commits.map(|_| CommitTarget::Head) };
+        let commits = has_commits.then_some(CommitTarget::Head);
+        let options = ApplyOptions { merging, commits };
         let planned = match self.plan(&locked, &selection, &options) {
             // Their changes are merged as files.
             Err(error) if merging == Merging::Markers && options.commits.is_some() => {
@@ -225,13 +226,13 @@ fn place_commits(draft: &Draft, planned: &BranchMove, workspace: &Dir) -> io::Re
         let copied = folder.write_temporary(&mut index.as_slice());
         copied.and_then(|copy| copy.replace(&folder, &name)).map_err(other)?;
     }
-    git.with_index(&index).ask(&["read-tree", "-i", "-m", planned.tip()])?;
+    git.with_index(&index).ask(&["read-tree", "-i", "-m", &planned.new])?;
     let index = folder.read(&name, INDEX_MAX).map_err(other)?.unwrap_or_default();
-    let reference = match planned.reference() {
+    let reference = match planned.reference.as_str() {
         "HEAD" => view.git_dir.join(&Name::new("HEAD").map_err(other)?),
         name => view.common.join_path(&RelPath::parse(name.as_bytes()).map_err(other)?),
     };
-    let line = format!("{}\n", planned.tip());
+    let line = format!("{}\n", &planned.new);
     let index_path = view.git_dir.join(&Name::new("index").map_err(other)?);
     let is_copy = draft.record().engine == Engine::Copy;
     let layer = NewView::open(&view.layer, view.lower, is_copy).map_err(other)?;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::check::{Action, StoredContents};
 use super::selection::{ChangeSelection, UnappliedChange, has_changed};
-use super::session::{Approval, Checked, CheckedFile};
+use super::session::{Approval, Checked, CheckedFile, applied_parts};
 use super::unasked::PathRules;
 use swarmletfs_base::model::{ChangedFile, EntryKind, WorkspaceChanges};
 use swarmletfs_base::name::RelPath;
@@ -56,33 +56,32 @@ impl Approval<'_> {
         let workspace = workspace.as_ref();
         let selection = ChangeSelection::new(changes, paths, rules, workspace, self.store_path());
         let mut selection = selection?;
-        for (path, state) in self.applied_parts()? {
+        for (path, state) in applied_parts(&self.applications()?) {
             selection.expect(&path, state);
         }
         Ok(selection)
     }
 
     /// Returns the text of the file `path` before and after, if the worker changed the content of a
-    /// text file.
-    pub fn texts(&self, changes: &WorkspaceChanges, path: &RelPath) -> Option<(String, String)> {
-        let file = changes.files.iter().find(|file| file.path.parse().as_ref() == Ok(path))?;
+    /// text file. The part that was applied is not shown again.
+    pub fn texts(&self, selection: &ChangeSelection, path: &RelPath) -> Option<(String, String)> {
+        let files = &selection.source()?.files;
+        let file = files.iter().find(|file| file.path.parse().as_ref() == Ok(path))?;
         let (old, new) = (file.old.as_ref()?, file.new.as_ref()?);
-        let is_text = file.base.is_stored() && !file.is_binary && old.mode == new.mode;
+        if !file.base.is_stored() || file.is_binary || old.mode != new.mode {
+            return None;
+        }
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-        let read = |folder, state| {
-            let stored = StoredContents::new(self.worker().folder(), folder);
-            text(stored.read(path, state).ok()??)
+        let stored = |folder| StoredContents::new(self.worker().folder(), folder);
+        let expected = selection.expected(path)?;
+        let before = if expected == old {
+            stored(BASE).read(path, old)
+        } else {
+            let workspace = Dir::open(&self.workspace().ok()?, Durability::None).ok()?;
+            StoredContents::root(&workspace).read(path, expected)
         };
-        // The part that was applied is not shown again.
-        let before = match self.applied_parts().ok()?.get(path) {
-            None => read(BASE, old),
-            Some(state) => {
-                let workspace = Dir::open(&self.workspace().ok()?, Durability::None).ok()?;
-                let now = StoredContents::root(&workspace).read(path, state);
-                text(now.ok()??)
-            }
-        };
-        is_text.then(|| before.zip(read(CHANGES, new)))?
+        let after = stored(CHANGES).read(path, new);
+        text(before.ok()??).zip(text(after.ok()??))
     }
 
     /// Returns the first of `paths` that has no changes because it is ignored in the workspace.

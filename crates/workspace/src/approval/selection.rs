@@ -127,6 +127,11 @@ impl ChangeSelection {
         }
     }
 
+    /// Returns the state that `path` must have before its change.
+    pub(super) fn expected(&self, path: &RelPath) -> Option<&EntryState> {
+        self.changes.get(path)?.from.as_ref()
+    }
+
     /// Returns the part of this selection that is in `accepted`, and the new folders that it needs.
     pub fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
         let mut changes = BTreeMap::new();

@@ -155,18 +155,17 @@ impl<'a> Approval<'a> {
             return Ok(ReviewState::Continued);
         }
         let (mut is_taken_back, mut applied) = (false, BTreeSet::new());
-        for number in applied::numbers(self.worker.folder())? {
-            match Application::open(self.worker.folder(), number)?.read()? {
-                Some(record) if record.undone_at.is_some() => is_taken_back = true,
-                Some(record) => {
-                    let whole = record.files.into_iter().filter(|file| !file.is_part);
-                    applied.extend(whole.map(|file| file.path));
-                    applied.extend(record.commits.into_iter().flat_map(|made| made.paths));
-                }
-                None => {}
+        let records = self.applications()?;
+        let has_parts = !applied_parts(&records).is_empty();
+        for record in records {
+            if record.undone_at.is_some() {
+                is_taken_back = true;
+                continue;
             }
+            let whole = record.files.into_iter().filter(|file| !file.is_part);
+            applied.extend(whole.map(|file| file.path));
+            applied.extend(record.commits.into_iter().flat_map(|made| made.paths));
         }
-        let has_parts = !self.applied_parts()?.is_empty();
         let changes = match self.changes() {
             Ok(changes) => changes.files,
             Err(_) if state == DraftState::Discarded => Vec::new(),
@@ -186,21 +185,12 @@ impl<'a> Approval<'a> {
         })
     }
 
-    /// Returns the files of which only a part was applied, as they are then.
-    pub(super) fn applied_parts(&self) -> Result<BTreeMap<RelPath, EntryState>> {
-        let mut parts = BTreeMap::new();
-        for number in applied::numbers(self.worker.folder())? {
-            let record = Application::open(self.worker.folder(), number)?.read()?;
-            let record = record.filter(|record| record.undone_at.is_none());
-            for file in record.into_iter().flat_map(|record| record.files) {
-                let Ok(path) = file.path.parse() else { continue };
-                match file.new.filter(|_| file.is_part) {
-                    Some(new) => drop(parts.insert(path, new)),
-                    None => drop(parts.remove(&path)),
-                }
-            }
-        }
-        Ok(parts)
+    /// Returns the records of the completed applications, oldest first.
+    pub(super) fn applications(&self) -> Result<Vec<AppliedRecord>> {
+        let folder = self.worker.folder();
+        let numbers = applied::numbers(folder)?.into_iter();
+        let read = numbers.map(|number| Application::open(folder, number)?.read());
+        read.filter_map(Result::transpose).collect()
     }
 
     /// Returns [`Approval::review_state`], and keeps it where readers of the store see it.
@@ -686,6 +676,20 @@ pub fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<RecoveredComm
     let recovered = moves::recover_workspace(store, path)?;
     recovered.iter().for_each(|command| keep_review_state(store, &command.worker));
     Ok(recovered)
+}
+
+/// Returns the files of which only a part was applied, as they are then.
+pub(super) fn applied_parts(records: &[AppliedRecord]) -> BTreeMap<RelPath, EntryState> {
+    let mut parts = BTreeMap::new();
+    let kept = records.iter().filter(|record| record.undone_at.is_none());
+    for file in kept.flat_map(|record| &record.files) {
+        let Ok(path) = file.path.parse() else { continue };
+        match file.new.as_ref().filter(|_| file.is_part) {
+            Some(new) => drop(parts.insert(path, new.clone())),
+            None => drop(parts.remove(&path)),
+        }
+    }
+    parts
 }
 
 /// Returns true if the step removes or replaces the content of a file.

@@ -191,7 +191,8 @@ impl WorkerRepository {
         let mut names = Vec::new();
         for line in branches.lines().take(BRANCHES_MAX) {
             let Some((tip, name)) = line.split_once(' ') else { continue };
-            if list(tip, &["--format=%H", "--max-count=1"])?.is_empty() {
+            let is_known = known.lines().any(|known| known.strip_prefix('^') == Some(tip));
+            if is_known || list(tip, &["--format=%H", "--max-count=1"])?.is_empty() {
                 continue;
             }
             tips.push(name.to_owned());
