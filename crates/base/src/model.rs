@@ -5,11 +5,13 @@
 //! trace does not state is `None` or unknown. Equal strings of many workers share one allocation.
 
 mod attempt;
+mod context;
 mod cost;
 mod remark;
 mod work;
 mod workspace_changes;
 
+pub use context::ContextUse;
 pub use cost::{Prices, StatedCost, Tokens, Usd};
 pub use remark::{
     EXAMPLES_MAX, Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport,
@@ -522,10 +524,7 @@ pub struct Trace {
     pub tokens_are_partial: bool,
     /// The cost, if the source states it.
     pub cost: Option<StatedCost>,
-    /// The largest number of tokens that a request gave to the model, if the source counts them.
-    pub peak_context: Option<u64>,
-    /// Number of times that the conversation was replaced by a shorter one.
-    pub compactions: u64,
+    pub context: ContextUse,
     pub truncated: Vec<RelPath>,
     pub unused: Unused,
     /// True if the source states no status, so that it is derived from the conversation. Then only

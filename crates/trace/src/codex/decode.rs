@@ -359,7 +359,7 @@ fn total_tokens(event: &Payload<'_>) -> Option<RolloutTokens> {
 fn set_own_tokens(index: &mut IndexBuilder<'_>, total: Tokens, event: &Payload<'_>) {
     let last = event.info.0.as_ref().and_then(|info| info.last_token_usage.0).map(tokens);
     if let Some((last, main)) = last.zip(index.conversation(MAIN)) {
-        main.peak_context = main.peak_context.max(last.context());
+        main.context.add_request(main.last_ms, last.context());
     }
     let is_first = index.index.main.recent_messages.is_empty();
     let facts = &mut index.index.facts;

@@ -386,7 +386,7 @@ impl<'f> IndexBuilder<'f> {
         }
         let Some(conversation) = self.index.numbered_mut(number) else { return };
         let Some(counted) = self.counted.get_mut(number) else { return };
-        conversation.peak_context = conversation.peak_context.max(tokens.context());
+        conversation.context.add_request(conversation.last_ms, tokens.context());
         let (id, model) = (shorten_id(id), shorten(model, WORD_MAX));
         let recent = &mut conversation.recent_messages;
         if let Some(known) = recent.iter_mut().find(|known| known.id == id && !id.is_empty()) {
@@ -441,7 +441,7 @@ impl<'f> IndexBuilder<'f> {
         };
         messages.counted.insert(at);
         let Some(conversation) = self.conversation(number) else { return };
-        conversation.peak_context = conversation.peak_context.max(tokens.context());
+        conversation.context.add_request(conversation.last_ms, tokens.context());
         take_tokens(conversation, at);
         if let Some(mark) = conversation.marks.get_mut(at) {
             let model = shorten(model, WORD_MAX);
@@ -682,7 +682,7 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         }
         TurnEvent::Compaction => {
             requests.note_program_message();
-            conversation.compactions += 1;
+            conversation.context.add_compaction(turn.at_ms);
             conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
         }
         TurnEvent::Submission => {

@@ -10,7 +10,7 @@ use super::super::jsonl::LastLine;
 use super::requests::Requests;
 use super::summaries::Summaries;
 use super::turn::{Span, Verdict};
-use swarmletfs_base::model::{FileAccess, StatedCost, Status, Tokens, Worker};
+use swarmletfs_base::model::{ContextUse, FileAccess, StatedCost, Status, Tokens, Worker};
 use swarmletfs_base::name::{Name, to_file_name};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -117,10 +117,7 @@ pub(crate) struct Conversation {
     pub(crate) model: Option<String>,
     /// Tokens of all messages except the recent ones, by model.
     pub(crate) tokens: BTreeMap<String, Tokens>,
-    /// The largest number of tokens that a request gave to the model.
-    pub(crate) peak_context: u64,
-    /// Number of times that a shorter conversation replaced it.
-    pub(crate) compactions: u64,
+    pub(crate) context: ContextUse,
     pub(crate) cost: CostSoFar,
     /// Length of all that the assistant wrote, in bytes.
     pub(crate) written_bytes: u64,

@@ -292,8 +292,7 @@ pub(super) fn read_record(
             .cost
             .total(tokens.unwrap_or_default().total())
             .or_else(|| metadata.stated.cost.clone()),
-        peak_context: Some(conversation.peak_context).filter(|peak| *peak > 0),
-        compactions: conversation.compactions,
+        context: conversation.context.clone(),
         tokens,
         tokens_by_model,
         ..Trace::default()
