@@ -247,3 +247,16 @@ fn waste_of_context_and_cost_is_measured_against_peers() {
         )]
     );
 }
+
+#[test]
+fn a_worker_that_says_it_waits_needs_a_person_also_without_a_question() {
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "waiting"}));
+    store.worker("child", json!({"status": "needs_input", "parent_id": "w"}));
+    let tree = store.tree();
+    for id in ["w", "child"] {
+        assert!(see(&tree, format!("by/attention/high/{id}")).is_ok(), "{id}");
+    }
+    let summary = see(&tree, "summary").unwrap().text().to_owned();
+    assert!(summary.contains("needs you (2)"), "{summary}");
+}

@@ -236,6 +236,10 @@ fn waits(Record { worker, trace, .. }: &Record) -> Option<AttentionReason> {
     if let Some(wait) = &worker.waiting {
         return Some(AttentionReason { since: wait.since, ..high(&wait.request) });
     }
+    if worker.status == Status::Waiting {
+        let reason = high("its record does not say for what");
+        return Some(AttentionReason { since: worker.last_message, ..reason });
+    }
     // A worker that another one started asks that one.
     if worker.parent.is_some() {
         return None;
