@@ -2,6 +2,7 @@
 
 mod causes;
 pub mod changes;
+pub mod chrome_trace;
 pub mod cost;
 pub mod evidence;
 pub mod index;
@@ -9,8 +10,11 @@ pub mod json;
 pub mod log;
 pub mod marker;
 mod overlaps;
+pub mod overview;
+pub mod panel;
 pub mod since;
 pub mod summary;
+mod triage;
 pub mod verdict;
 
 pub struct Body {

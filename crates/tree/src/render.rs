@@ -8,6 +8,7 @@
 mod answers;
 pub mod expand;
 pub mod list;
+pub mod overview;
 mod worker;
 
 use std::borrow::Cow;

@@ -329,7 +329,7 @@ pub(super) fn waiting_for(worker: &Worker) -> String {
     format!("{since}{}", one_line(request, WAITING_MAX))
 }
 
-fn progress(row: &WorkerRow, latest: Time) -> String {
+pub(super) fn progress(row: &WorkerRow, latest: Time) -> String {
     let last = last_activity(&row.worker(), row.fingerprint.as_deref());
     let silent = row
         .silent(latest)

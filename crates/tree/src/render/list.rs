@@ -51,7 +51,7 @@ pub struct WorkerList {
 
 impl WorkerQuery {
     /// Returns true if a worker meets all conditions but `after`.
-    fn admits(&self, row: &WorkerRow, attention: &Attention) -> bool {
+    pub(super) fn admits(&self, row: &WorkerRow, attention: &Attention) -> bool {
         let digest = row.digest.as_deref();
         let has = |(facet, value): &(Facet, String)| match facet {
             // Among others, a worker may need more than by its own record.
@@ -124,7 +124,7 @@ impl Renderer {
     }
 
     /// Returns the workers of a scope, and the parts that are missing because time ran out.
-    fn rows_in(
+    pub(super) fn rows_in(
         &self,
         scope: &Scope,
         visible: &VisibleWorkers,

@@ -359,10 +359,19 @@ impl Tree {
     ///
     /// [`Error::NotFound`] if `ino` stands for no workers.
     pub fn list_workers(&self, ino: Ino, query: &WorkerQuery) -> Result<Option<WorkerList>> {
-        let Some((scope, None)) = self.node(ino)?.search_scope() else {
-            return Err(Error::NotFound);
-        };
-        self.namespace.renderer().list(&scope, query)
+        self.namespace.renderer().list(&self.worker_scope(ino)?, query)
+    }
+
+    /// Returns the workers that `ino` stands for: all, a run, one, or a folder in `by/`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if it stands for no workers.
+    pub fn worker_scope(&self, ino: Ino) -> Result<Scope> {
+        match self.node(ino)?.search_scope() {
+            Some((scope, None)) => Ok(scope),
+            _ => Err(Error::NotFound),
+        }
     }
 
     pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {

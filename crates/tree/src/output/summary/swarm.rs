@@ -15,6 +15,7 @@ use crate::analysis::worker_digest::{WorkerRow, latest_write};
 use crate::analysis::{facets, peers};
 use crate::output::causes::{self, CauseGrouping, WorkerCause};
 use crate::output::overlaps;
+use crate::output::triage::{TriagePart, is_at_work, reason};
 use crate::route::Group;
 use crate::view::VisibleWorkers;
 use swarmletfs_base::model::{Outcome, Prices, Status, Tokens};
@@ -87,78 +88,25 @@ pub fn swarm(
     text
 }
 
-/// A list of a summary. A worker is in the first one that holds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Section {
-    AtWork,
-    NeedsYou,
-    Failed,
-    Contradicted,
-    ChildFailed,
-    Stopped,
-    Other,
-}
-
-impl Section {
-    fn find(row: &WorkerRow, attention: &Attention) -> Option<Section> {
-        let has = |kinds: &[ReasonKind]| reason(attention, kinds).is_some();
-        let status = row.status();
-        if is_at_work(status) {
-            Some(Section::AtWork)
-        } else if has(&[ReasonKind::Waits]) {
-            Some(Section::NeedsYou)
-        } else if row.outcome() == Some(Outcome::Failed) {
-            Some(Section::Failed)
-        } else if has(&[ReasonKind::Contradicted]) {
-            Some(Section::Contradicted)
-        } else if has(&[ReasonKind::ChildFailed]) {
-            Some(Section::ChildFailed)
-        } else if has(&[ReasonKind::Cut, ReasonKind::Interrupted]) || status == Status::Abandoned {
-            Some(Section::Stopped)
-        } else if has(&[
-            ReasonKind::RedAtEnd,
-            ReasonKind::Denied,
-            ReasonKind::Loop,
-            ReasonKind::Waste,
-        ]) {
-            Some(Section::Other)
-        } else {
-            None
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Section::AtWork => "at work",
-            Section::NeedsYou => "needs you",
-            Section::Failed => "failed or red at the end",
-            Section::Contradicted => "said done, but",
-            Section::ChildFailed => "started workers that failed",
-            Section::Stopped => "stopped, cut or abandoned",
-            Section::Other => "also",
-        }
-    }
-}
-
 impl<'a> SwarmSummary<'a> {
     fn text(&self, lines: Lines) -> String {
         let mut out = self.head();
         let latest = latest_write(self.rows);
         let max = lines.named;
-        self.list(&mut out, Section::AtWork, max, |row, _| {
+        self.list(&mut out, TriagePart::AtWork, max, |row, _| {
             progress(row, latest) + &failed_line(row)
         });
-        self.list(&mut out, Section::NeedsYou, max, |row, attention| {
+        self.list(&mut out, TriagePart::NeedsYou, max, |row, attention| {
             first_line(attention) + &failed_line(row)
         });
         self.failures(&mut out, max);
-        self.list(&mut out, Section::Contradicted, max, |_, attention| first_line(attention));
-        self.list(&mut out, Section::ChildFailed, max, |_, attention| first_line(attention));
-        self.list(&mut out, Section::Stopped, max, |row, attention| {
+        self.list(&mut out, TriagePart::Contradicted, max, |_, attention| first_line(attention));
+        self.list(&mut out, TriagePart::ChildFailed, max, |_, attention| first_line(attention));
+        self.list(&mut out, TriagePart::Stopped, max, |row, attention| {
             let stopped = reason(attention, &[ReasonKind::Cut, ReasonKind::Interrupted]);
             stopped.map_or_else(|| progress(row, latest), str::to_owned)
         });
-        self.list(&mut out, Section::Other, max, |_, attention| {
+        self.list(&mut out, TriagePart::Other, max, |_, attention| {
             let first = attention.reasons.first();
             let kind = first.map_or("", |found| found.kind.as_str()).replace('_', " ");
             let by = first.and_then(AttentionReason::denier);
@@ -210,15 +158,15 @@ impl<'a> SwarmSummary<'a> {
     }
 
     /// Returns the workers of a section, newest first.
-    fn section(&self, section: Section) -> Vec<&ListedWorker<'a>> {
+    fn section(&self, section: TriagePart) -> Vec<&ListedWorker<'a>> {
         let all = self.newest_first.iter();
-        all.filter(|(_, row, needs)| Section::find(row, needs) == Some(section)).collect()
+        all.filter(|(_, row, needs)| TriagePart::find(row, needs) == Some(section)).collect()
     }
 
     fn list(
         &self,
         out: &mut String,
-        section: Section,
+        section: TriagePart,
         max: usize,
         text: impl Fn(&WorkerRow, &Attention) -> String,
     ) {
@@ -267,7 +215,7 @@ impl<'a> SwarmSummary<'a> {
 
     /// Lists those who failed, by cause, the most frequent one first.
     fn failures(&self, out: &mut String, max: usize) {
-        let failed = self.section(Section::Failed);
+        let failed = self.section(TriagePart::Failed);
         let failing: Vec<WorkerCause<'_>> =
             failed.iter().filter_map(|(_, row, _)| WorkerCause::from_failure(row)).collect();
         if failing.is_empty() {
@@ -276,7 +224,7 @@ impl<'a> SwarmSummary<'a> {
         let rows: HashMap<&Name, &WorkerRow> =
             failed.iter().map(|(_, row, _)| (&row.member.name, *row)).collect();
         let groups = causes::groups(&failing, CauseGrouping::Text);
-        out.push_str(&format!("\n{} ({}):\n", Section::Failed.title(), failing.len()));
+        out.push_str(&format!("\n{} ({}):\n", TriagePart::Failed.title(), failing.len()));
         for group in groups.iter().take(max) {
             if let [only] = group.members.as_slice()
                 && let Some(row) = rows.get(&only.name)
@@ -411,12 +359,6 @@ impl<'a> SwarmSummary<'a> {
     }
 }
 
-/// Returns the line of the first reason of one of `kinds`.
-fn reason<'a>(attention: &'a Attention, kinds: &[ReasonKind]) -> Option<&'a str> {
-    let mut reasons = attention.reasons.iter();
-    Some(&reasons.find(|found| kinds.contains(&found.kind))?.line)
-}
-
 /// Returns a further line with the cause of the worker's failure; empty without one.
 fn failed_line(row: &WorkerRow) -> String {
     row.failure_cause().map(|cause| format!("\nfailed: {cause}")).unwrap_or_default()
@@ -424,11 +366,6 @@ fn failed_line(row: &WorkerRow) -> String {
 
 fn first_line(attention: &Attention) -> String {
     attention.reasons.first().map(|found| found.line.clone()).unwrap_or_default()
-}
-
-/// Returns true if a worker has not finished and needs nobody.
-fn is_at_work(status: Status) -> bool {
-    !status.is_finished() && status != Status::Waiting && status != Status::Unknown
 }
 
 /// Returns the entries of the stores that are not shown, and the warnings of the view.

@@ -211,7 +211,7 @@ pub fn begun(row: &WorkerRow) -> Option<Timestamp> {
 
 /// Says in a word or two how a worker ended: its most important reason for attention, else its
 /// outcome.
-fn end(row: &WorkerRow, attention: &Attention) -> String {
+pub fn end(row: &WorkerRow, attention: &Attention) -> String {
     let Some(digest) = &row.digest else { return "not read".into() };
     let first = attention.reasons.first().map(|first| first.kind);
     let status = row.status();
