@@ -1,0 +1,132 @@
+//! The page while workers go on: its data as of a moment, and the changes between two moments.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+
+use super::{PageData, WORKER_TICKS, head, json_text, now_ms};
+use swarmletfs_base::digest::Key;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_tree::output::overview::OverviewJson;
+use swarmletfs_tree::render::Renderer;
+use swarmletfs_tree::render::list::WorkerQuery;
+use swarmletfs_tree::route::{Document, Group, Report, Scope};
+
+/// Size of a panel, in bytes.
+const PANEL_MAX: usize = 1 << 20;
+
+/// The data of a live page at a moment.
+pub struct PageSnapshot {
+    /// Identifies the state of the workers.
+    key: Key,
+    /// The ids of the workers, in the order of the overview.
+    order: Vec<String>,
+    /// The rows as JSON, by id.
+    rows: HashMap<String, String>,
+    /// Everything else in the overview.
+    rest: Map<String, Value>,
+}
+
+impl PageSnapshot {
+    /// Returns the data of the page, or `None` if it is the same as `before`, which costs little.
+    ///
+    /// # Errors
+    ///
+    /// The states of the workers cannot be read.
+    pub fn take(
+        renderer: &Renderer,
+        (title, options): (&str, &str),
+        before: Option<&PageSnapshot>,
+    ) -> Result<Option<PageSnapshot>> {
+        let key = renderer.state(&Document::Group(Group::Swarm, Report::Index))?.key;
+        if before.is_some_and(|before| before.key == key) {
+            return Ok(None);
+        }
+        let overview = renderer.overview(&Scope::Swarm, &WorkerQuery::default())?.json;
+        let order = overview.workers.iter().map(|worker| worker.row.id.clone()).collect();
+        let rows = overview.workers.iter().map(|worker| {
+            let row = json_text(worker)?;
+            Ok((worker.row.id.clone(), row))
+        });
+        let rows = rows.collect::<Result<_>>()?;
+        let overview = OverviewJson { workers: Vec::new(), ..overview };
+        let data = PageData::new(title, options, &overview);
+        let rest = match serde_json::to_value(&data) {
+            Ok(Value::Object(rest)) => rest,
+            _ => return Err(Error::Io(Errno::IO)),
+        };
+        Ok(Some(PageSnapshot { key, order, rows, rest }))
+    }
+
+    /// Returns the message that brings a page from `before` here: the rows that changed, and the
+    /// rest if it did. Without `before`, it has everything.
+    pub fn message(&self, before: Option<&PageSnapshot>) -> String {
+        let known = |id: &String| before.and_then(|before| before.rows.get(id));
+        let rows = self.order.iter().filter_map(|id| Some((known(id), self.rows.get(id)?)));
+        let rows: Vec<&str> =
+            rows.filter(|(known, row)| *known != Some(row)).map(|(_, row)| row.as_str()).collect();
+        let mut message = json!({ "now": now_ms() as u64, "rows": [] });
+        let parts = message.as_object_mut();
+        let rest = self.rest.iter().filter(|(name, value)| {
+            let known = before.and_then(|before| before.rest.get(*name));
+            *name != "workers" && *name != "now" && known != Some(value)
+        });
+        let order = before.is_none_or(|before| before.order != self.order);
+        if let Some(parts) = parts {
+            parts.extend(rest.map(|(name, value)| (name.clone(), value.clone())));
+            parts.extend(order.then(|| ("order".to_owned(), json!(self.order))));
+        }
+        // The rows are text already.
+        message.to_string().replacen("\"rows\":[]", &format!("\"rows\":[{}]", rows.join(",")), 1)
+    }
+}
+
+/// Returns the panel about a worker as JSON.
+///
+/// # Errors
+///
+/// There is no such worker in the view, or it cannot be read.
+pub fn panel(renderer: &Renderer, id: &str) -> Result<String> {
+    let scope = Scope::Worker(Name::new(id)?);
+    let overview = renderer.overview(&scope, &WorkerQuery::default())?;
+    let row = overview.rows.first().ok_or(Error::NotFound)?;
+    let (panel, _) = renderer.panel(row, PANEL_MAX, 0);
+    json_text(&panel)
+}
+
+/// Returns the calls of workers in short as JSON, by id; of all workers if `ids` is empty.
+///
+/// # Errors
+///
+/// One of the workers is not in the view, or the states of the workers cannot be read.
+pub fn marks(renderer: &Renderer, ids: &[String]) -> Result<String> {
+    let scope = if ids.is_empty() {
+        Scope::Swarm
+    } else {
+        let names = ids.iter().map(Name::new).collect::<Result<Arc<[Name]>>>()?;
+        Scope::Workers(names)
+    };
+    let overview = renderer.overview(&scope, &WorkerQuery::default())?;
+    let marks = overview.json.workers.iter().zip(&overview.rows).map(|(worker, row)| {
+        let (_, marks) = renderer.panel(row, 0, *WORKER_TICKS.end());
+        (worker.row.id.as_str(), marks)
+    });
+    let marks: HashMap<&str, _> = marks.collect();
+    json_text(&marks)
+}
+
+/// Returns the page without data, which asks its server for them.
+pub fn shell() -> Vec<u8> {
+    let mut out = head("swarmletfs", " connect-src 'self';").into_bytes();
+    out.extend_from_slice(super::script_element().as_bytes());
+    out.extend_from_slice(b"\n</body>\n</html>\n");
+    out
+}
+
+/// Returns the policy of the live page, as a header.
+pub fn policy() -> String {
+    super::policy(" connect-src 'self'; frame-ancestors 'none';")
+}
