@@ -59,7 +59,23 @@ const HEADERS_MAX: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 type Mcp = StreamableHttpService<McpServer, LocalSessionManager>;
-type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
+pub(super) type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
+
+/// Answers the requests of a server.
+pub(super) trait Answers: Clone + Send + Sync + 'static {
+    /// Returns an answer that needs no token, if there is one. It has no data.
+    fn public(&self, _: &Request<Incoming>) -> Option<HttpResponse> {
+        None
+    }
+
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = HttpResponse> + Send;
+}
+
+impl Answers for TowerToHyperService<Mcp> {
+    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+        answer(self, request).await
+    }
+}
 
 /// The secret of the clients. It holds only a hash and has no `Debug`, so that no log can show it.
 #[derive(Clone)]
@@ -110,7 +126,6 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let listener = listen(http.address)?;
     let address = listener.local_addr()?;
-    ready(address);
     let config = StreamableHttpServerConfig::default();
     // Allow the address that is served, in addition to the default hosts.
     let hosts: Vec<String> =
@@ -126,7 +141,16 @@ pub(super) async fn serve(
         LocalSessionManager::default().into(),
         config,
     );
-    let service = TowerToHyperService::new(service);
+    ready(address);
+    accept(listener, http.token, TowerToHyperService::new(service)).await
+}
+
+/// Answers the requests of all connections until the process ends.
+pub(super) async fn accept(
+    listener: TcpListener,
+    token: Token,
+    service: impl Answers,
+) -> io::Result<()> {
     let max = max_pending();
     let pending = Pending::new(max, TOKEN_TIMEOUT);
     let batch = (max / 4).clamp(1, BATCH);
@@ -135,7 +159,7 @@ pub(super) async fn serve(
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (entry, closed) = pending.add();
-                tokio::spawn(converse(stream, entry, closed, service.clone(), http.token.clone()));
+                tokio::spawn(converse(stream, entry, closed, service.clone(), token.clone()));
                 accepted = accepted.wrapping_add(1);
                 if accepted.is_multiple_of(batch) {
                     tokio::task::yield_now().await;
@@ -158,7 +182,7 @@ pub(super) async fn serve(
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restarted server need not wait for the connections of the previous one to expire.
     socket.set_reuseaddr(true)?;
@@ -184,7 +208,7 @@ async fn converse(
     stream: TcpStream,
     entry: PendingEntry,
     closed: impl Future<Output = ()>,
-    service: TowerToHyperService<Mcp>,
+    service: impl Answers,
     token: Token,
 ) {
     let answer = service_fn(|request: Request<Incoming>| {
@@ -194,10 +218,10 @@ async fn converse(
         }
         let service = &service;
         async move {
-            Ok::<_, Infallible>(if is_authorized {
-                answer(service, request).await
-            } else {
-                unauthorized()
+            Ok::<_, Infallible>(match service.public(&request) {
+                Some(answer) => answer,
+                None if is_authorized => service.answer(request).await,
+                None => unauthorized(),
             })
         }
     });
@@ -216,6 +240,7 @@ async fn converse(
     }
 }
 
+/// Answers a request once its body is there.
 async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) -> HttpResponse {
     if request.uri().path() != PATH {
         return refused(StatusCode::NOT_FOUND, "cannot find this path; use /mcp\n");
@@ -254,7 +279,7 @@ fn unauthorized() -> HttpResponse {
 }
 
 /// Returns an answer that ends its connection: part of the request may be unread.
-fn refused(status: StatusCode, text: &'static str) -> HttpResponse {
+pub(super) fn refused(status: StatusCode, text: &'static str) -> HttpResponse {
     let mut answer = Response::new(Full::from(text).boxed());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -6,8 +6,8 @@
 //! an error.
 //!
 //! `tools` defines the tools that read, `supervisor` the tools that write, and `slice` the files by
-//! their URIs; `worker` is the server of a worker in
-//! its sandbox; `stdio` and `http` are the transports.
+//! their URIs; `worker` is the server of a worker in its sandbox; `stdio` and `http` are the
+//! transports. `page` serves the live page for people over HTTP.
 //!
 //! # Modules
 //!
@@ -25,6 +25,7 @@
 //! the call is answered with the question, and the client repeats the call with the answer.
 
 mod http;
+mod page;
 mod slice;
 mod stdio;
 mod supervisor;
@@ -55,6 +56,7 @@ use tokio::sync::{Semaphore, watch};
 use tracing::error;
 
 pub use http::{HttpConfig, Token};
+pub use page::PageConfig;
 pub use supervisor::Supervisor;
 pub use worker::{COMMAND_KEEPER, END, KILL, WorkerSession, serve_worker};
 
@@ -119,6 +121,21 @@ pub fn serve_http(
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
     run(REQUESTS, http::serve(McpServer::new(tree, supervisor), config, ready))
+}
+
+/// Serves the page for people until the process ends. Calls `ready` with the address once browsers
+/// can connect.
+///
+/// # Errors
+///
+/// The runtime cannot be started, or the address cannot be listened on.
+pub fn serve_page(
+    tree: ServedTree,
+    page: PageConfig,
+    config: HttpConfig,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<()> {
+    run(REQUESTS, page::serve(tree, page, config, ready))
 }
 
 /// Runs `served` with threads for this many requests at once.
