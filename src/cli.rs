@@ -8,15 +8,16 @@
 //!
 //! The commands, and every message to a person. `serve` runs a mount, `discover` finds stores, and
 //! `store_selection` opens them. `tree_commands` holds the commands that need no mount: `list`,
-//! `cost`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`. `help` puts
-//! the commands into groups, and options behind their command. `mount_helper` is the program under
-//! the name `mount.swarmletfs`, as mount(8) runs it. `doctor` finds problems, `validate` reports
-//! the parts of a store that were not understood, and `probe` tries operations that may hang in
-//! another process. `run` runs a command as a worker: it makes the worker and its draft, has
-//! `sandbox` run the command, lets `draft` search for changes in a thread of its own, and finishes
-//! the worker. `hook` answers a hook of an agent program: it opens a store that is restricted to
-//! one transcript, and prints the `verdict` of `output`. `in_process` has the functions that a
-//! program calls in its own process instead of a command; none of them prints.
+//! `report`, `export`, `cost`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and
+//! `compare`; `live_page` serves the page of `report`. `help` puts the commands into groups, and
+//! options behind their command. `mount_helper` is the program under the name `mount.swarmletfs`,
+//! as mount(8) runs it. `doctor` finds problems, `validate` reports the parts of a store that were
+//! not understood, and `probe` tries operations that may hang in another process. `run` runs a
+//! command as a worker: it makes the worker and its draft, has `sandbox` run the command, lets
+//! `draft` search for changes in a thread of its own, and finishes the worker. `hook` answers a
+//! hook of an agent program: it opens a store that is restricted to one transcript, and prints the
+//! `verdict` of `output`. `in_process` has the functions that a program calls in its own process
+//! instead of a command; none of them prints.
 //!
 //! # Processes
 //!
@@ -43,6 +44,8 @@ mod help;
 mod hook;
 pub mod in_process;
 mod init;
+#[cfg(feature = "mcp")]
+mod live_page;
 mod log;
 #[cfg(feature = "mcp")]
 mod mcp;
@@ -52,6 +55,7 @@ mod mount_options;
 mod mountinfo;
 mod mountpoint;
 mod note;
+mod output_file;
 mod pager;
 mod plan;
 mod probe;
@@ -127,6 +131,12 @@ enum Command {
     /// Sum up the costs of workers
     #[command(after_help = tree_commands::cost::HELP)]
     Cost(Box<tree_commands::cost::CostArgs>),
+    /// Write a page about the workers, to open in a browser
+    #[command(after_help = tree_commands::report::HELP)]
+    Report(Box<tree_commands::report::ReportArgs>),
+    /// Write workers and their calls in a format of other programs
+    #[command(after_help = tree_commands::export::HELP)]
+    Export(Box<tree_commands::export::ExportArgs>),
     /// Print the summary of a worker
     #[command(after_help = tree_commands::one_worker::SHOW_HELP)]
     Show(tree_commands::one_worker::OneWorkerArgs),
@@ -230,6 +240,10 @@ enum Command {
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
     Mcp(mcp::McpArgs),
+    /// Serve the page of `report`, which then follows the workers
+    #[cfg(feature = "mcp")]
+    #[command(after_help = live_page::HELP)]
+    Serve(Box<live_page::ServeArgs>),
     /// Print the completions of a shell
     #[command(after_help = completions::COMPLETIONS_HELP)]
     Completions(completions::CompletionsArgs),
@@ -345,6 +359,8 @@ pub fn main() -> ExitCode {
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::List(arguments) => tree_commands::list::run(&arguments),
         Command::Cost(arguments) => tree_commands::cost::run(&arguments),
+        Command::Export(arguments) => tree_commands::export::run(&arguments),
+        Command::Report(arguments) => tree_commands::report::run(&arguments),
         Command::Show(arguments) => tree_commands::one_worker::show(&arguments),
         Command::Log(arguments) => tree_commands::one_worker::log(&arguments),
         Command::Diff(arguments) => tree_commands::one_worker::diff(&arguments),
@@ -386,6 +402,8 @@ pub fn main() -> ExitCode {
         Command::Hook(command) => hook::run(&command),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
+        #[cfg(feature = "mcp")]
+        Command::Serve(arguments) => live_page::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => completions::write_man(&arguments, help::command()),
         Command::Since(arguments) => wait::run_since(&arguments),

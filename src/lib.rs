@@ -75,6 +75,7 @@
 //! swarmletfs-record    changes of a store: recording workers, and logs of changes and of reads
 //! swarmletfs-workspace what a worker changes in its view of a workspace, and how it is applied
 //! swarmletfs-fuse      translates requests of the kernel
+//! swarmletfs-page      the page for people
 //! swarmletfs-mcp       serves the tree, and a workspace, over the Model Context Protocol
 //! swarmletfs-sandbox   runs a command in its own view of a workspace, isolated by the kernel
 //! ```
@@ -109,6 +110,7 @@ use swarmletfs_base::{
 use swarmletfs_fuse as fuse;
 #[cfg(feature = "mcp")]
 use swarmletfs_mcp as mcp;
+use swarmletfs_page as page;
 use swarmletfs_record::{audit, read_log};
 use swarmletfs_sandbox as sandbox;
 use swarmletfs_trace as trace;

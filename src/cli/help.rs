@@ -9,7 +9,10 @@ use super::{Cli, mount_helper};
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("See what happened", &["list", "show", "log", "diff", "cost", "since", "wait"]),
+    (
+        "See what happened",
+        &["list", "report", "serve", "show", "log", "diff", "cost", "since", "wait", "export"],
+    ),
     ("Mount the tree", &["mount", "umount", "attach", "detach"]),
     ("Read the tree without a mount", &["cat", "ls", "tree", "stat", "grep", "search", "compare"]),
     (

@@ -342,7 +342,7 @@ fn supervisor(arguments: &McpArgs, selection: &StoreSelection) -> anyhow::Result
 }
 
 /// Parses an address. The loopback host may be omitted or written as `localhost`.
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     match port.parse() {
         Ok(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
@@ -353,7 +353,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Returns the configured token, or a new random one with its text to print.
-fn token() -> anyhow::Result<(Token, Option<String>)> {
+pub(super) fn token() -> anyhow::Result<(Token, Option<String>)> {
     if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();
         let token =

@@ -12,6 +12,7 @@ pub(super) mod cat;
 pub(super) mod compare;
 pub(super) mod cost;
 mod entry;
+pub(super) mod export;
 pub(super) mod format;
 pub(super) mod grep;
 mod json;
@@ -21,12 +22,13 @@ pub(super) mod one_worker;
 mod painted_answer;
 mod path_hint;
 mod query;
+pub(super) mod report;
 pub(super) mod search;
 pub(super) mod stat;
 pub(super) mod tree;
 
 use std::cell::{Cell, RefCell};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -34,7 +36,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{ArgAction, Args};
 use rustix::io::Errno;
 
@@ -51,9 +53,10 @@ use super::view_args::{self, ViewArgs};
 use crate::error::Error;
 use crate::model::Prices;
 use crate::name::printable;
+use crate::route::Scope;
 use crate::store::Time;
 use crate::text::budget::Budget;
-use crate::tree::{NodeKind, Settings, Tree};
+use crate::tree::{NodeKind, Settings, Symlinks, Tree};
 
 const BUFFER_SIZE: usize = 64 << 10;
 
@@ -176,6 +179,25 @@ impl TreeReader {
         let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
         let shown = if path.is_empty() { "''".to_owned() } else { printable(path) };
         print_message(&format!("{shown}: {}{remedy}", sentence(error)));
+    }
+
+    /// Returns the workers that `path` stands for; all without one.
+    ///
+    /// # Errors
+    ///
+    /// It stands for no workers.
+    fn scope(&self, path: Option<&OsStr>) -> anyhow::Result<Scope> {
+        let path = path.unwrap_or(OsStr::new(".")).as_bytes();
+        let scope = self
+            .tree
+            .with_path(path, Symlinks::Follow, |found| self.tree.worker_scope(found.leaf().ino));
+        scope.map_err(|error| {
+            let (path, reason) = (printable(path), sentence(&error));
+            anyhow!(
+                "cannot find workers at {path}: {reason}; try a run (runs/ID) or a folder such as \
+                 by/outcome/failed, of which `swarmletfs ls by` lists all"
+            )
+        })
     }
 
     /// Records a failure that was printed elsewhere.

@@ -3,13 +3,15 @@
 //! The first count of tokens unpacks a vocabulary. A command begins with it before it opens the
 //! stores.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::{duration, mount_options, terminal};
-use crate::name::Name;
+use crate::name::{Name, printable};
 use crate::route::Report;
 use crate::text::budget::Budget;
 
@@ -48,6 +50,29 @@ pub(super) struct ViewArgs {
 
     #[command(flatten)]
     pub(super) quiet: terminal::QuietArg,
+}
+
+impl ViewArgs {
+    /// Names the workers of the view, or those at `path` in it.
+    pub(super) fn title(&self, path: Option<&OsStr>) -> String {
+        let path = path.map(|path| printable(path.as_bytes())).filter(|path| path != ".");
+        let run = self.run.as_ref().map(|run| format!("run {run}"));
+        let owner = self.owner.as_ref().map(|owner| format!("owner {owner}"));
+        let parts: Vec<String> = [path, run, owner].into_iter().flatten().collect();
+        if parts.is_empty() { "All workers".to_owned() } else { parts.join(" · ") }
+    }
+
+    /// Returns the options by which another command sees the same workers, each after a space.
+    pub(super) fn options(&self) -> String {
+        let stores = self.stores.iter().map(|store| ("--store", store.to_string_lossy()));
+        let named = [("--owner", &self.owner), ("--run", &self.run)];
+        let named = named.into_iter().filter_map(|(name, id)| Some((name, id.as_ref()?.into())));
+        let options = stores.chain(named).map(|(name, value)| {
+            let quoted = shlex::try_quote(&value).unwrap_or_default();
+            format!(" {name} {quoted}")
+        });
+        options.collect()
+    }
 }
 
 /// Parses the value of an option.

@@ -1,0 +1,98 @@
+//! The file that a command writes: whole or not at all.
+
+use std::fmt;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::name::printable;
+
+/// Mode of a new file, from which the umask takes its part.
+const MODE: u32 = 0o666;
+
+/// The place of a file, or stdout.
+pub(super) enum OutputFile {
+    Stdout,
+    File {
+        path: PathBuf,
+        /// As it was given, safe to print.
+        shown: String,
+        /// Mode of the file that is replaced.
+        mode: Option<u32>,
+    },
+}
+
+impl OutputFile {
+    /// Finds the place for `path`, through links; `-` is stdout.
+    ///
+    /// # Errors
+    ///
+    /// Something else than a file is there, or the folder does not exist.
+    pub(super) fn find(path: &Path) -> anyhow::Result<OutputFile> {
+        if path == Path::new("-") {
+            return Ok(OutputFile::Stdout);
+        }
+        let shown = printable(path.as_os_str().as_bytes());
+        match fs::metadata(path) {
+            Ok(found) if found.is_file() => Ok(OutputFile::File {
+                path: fs::canonicalize(path).with_context(|| format!("cannot write {shown}"))?,
+                shown,
+                mode: Some(found.permissions().mode()),
+            }),
+            Ok(_) => {
+                bail!("cannot write {shown}: it is not a file; try -o FILE, or -o - for stdout")
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = folder(path);
+                if !folder.is_dir() {
+                    let folder = printable(folder.as_os_str().as_bytes());
+                    bail!("cannot write {shown}: there is no folder {folder}; try mkdir first");
+                }
+                Ok(OutputFile::File { path: path.to_owned(), shown, mode: None })
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot write {shown}")),
+        }
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written. A file that was there is then as before.
+    pub(super) fn write(&self, content: &[u8]) -> io::Result<()> {
+        let OutputFile::File { path, mode, .. } = self else {
+            return io::stdout().lock().write_all(content);
+        };
+        let mut file = tempfile::Builder::new()
+            .prefix(".swarmletfs-")
+            .permissions(Permissions::from_mode(MODE))
+            .tempfile_in(folder(path))?;
+        file.write_all(content)?;
+        if let Some(mode) = mode {
+            file.as_file().set_permissions(Permissions::from_mode(*mode))?;
+        }
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for OutputFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OutputFile::Stdout => "stdout",
+            OutputFile::File { shown, .. } => shown,
+        })
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
