@@ -28,6 +28,7 @@ mod mcp;
 mod mount;
 mod notes;
 mod packages;
+mod page;
 mod queries;
 mod reads;
 mod recording;
