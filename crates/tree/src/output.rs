@@ -1,5 +1,6 @@
 //! Text of generated files: facts about workers, as text and JSON within a budget.
 
+pub mod board;
 mod causes;
 pub mod changes;
 pub mod chrome_trace;

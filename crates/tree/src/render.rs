@@ -14,6 +14,7 @@ mod worker;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
@@ -87,6 +88,13 @@ impl Renderer {
     /// both views are not read again.
     pub fn with_view(&self, view: View) -> Renderer {
         Renderer { analyzer: self.analyzer.with_view(view) }
+    }
+
+    /// Returns this renderer with another deadline. Both share all that was read.
+    pub fn with_deadline(&self, deadline: Duration) -> Renderer {
+        let mut renderer = self.clone();
+        renderer.analyzer.settings.deadline = deadline;
+        renderer
     }
 
     pub fn settings(&self) -> &Settings {

@@ -80,7 +80,7 @@ pub struct ChangedFile {
     pub removed: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub struct TokenCounts {
     pub input: u64,
     pub output: u64,

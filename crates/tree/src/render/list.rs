@@ -10,6 +10,7 @@ use crate::analysis::facets::Facet;
 use crate::analysis::missing::Missing;
 use crate::analysis::peers::among_peers;
 use crate::analysis::worker_digest::WorkerRow;
+use crate::output::board::BoardRow;
 use crate::output::cost::{self, CostGroup, CostPage};
 use crate::output::index;
 pub use crate::output::json::IndexRow;
@@ -104,6 +105,21 @@ impl Renderer {
         let admitted = newest.iter().filter_map(|(_, row, _)| entries.remove(&row.member.name));
         list.workers = admitted.collect();
         Ok(Some(list))
+    }
+
+    /// Returns the workers of the view that `query` admits, for a live view of them, in no order.
+    ///
+    /// # Errors
+    /// The states of the workers cannot be read.
+    pub fn board(&self, query: &WorkerQuery) -> Result<(Vec<BoardRow>, Option<Missing>)> {
+        let visible = self.analyzer.view.visible();
+        let (rows, missing) = self.rows_in(&Scope::Swarm, &visible)?;
+        let attention = among_peers(&rows, self.prices());
+        let entries = index::swarm_rows(&visible, &rows, &attention, self.prices());
+        let with_entries = rows.iter().zip(&attention).zip(entries);
+        let admitted = with_entries.filter(|((row, needs), _)| query.admits(row, needs));
+        let board = admitted.map(|((row, needs), entry)| BoardRow::new(row, needs, entry));
+        Ok((board.collect(), missing))
     }
 
     /// Returns the costs of the workers of the view that `query` admits.
