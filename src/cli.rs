@@ -9,15 +9,15 @@
 //! The commands, and every message to a person. `serve` runs a mount, `discover` finds stores, and
 //! `store_selection` opens them. `tree_commands` holds the commands that need no mount: `list`,
 //! `report`, `export`, `cost`, `log`, `diff`, `ls`, `tree`, `stat`, `cat`, `grep`, `search` and
-//! `compare`; `live_page` serves the page of `report`. `help` puts the commands into groups, and
-//! options behind their command. `mount_helper` is the program under the name `mount.swarmletfs`,
-//! as mount(8) runs it. `doctor` finds problems, `validate` reports the parts of a store that were
-//! not understood, and `probe` tries operations that may hang in another process. `run` runs a
-//! command as a worker: it makes the worker and its draft, has `sandbox` run the command, lets
-//! `draft` search for changes in a thread of its own, and finishes the worker. `hook` answers a
-//! hook of an agent program: it opens a store that is restricted to one transcript, and prints the
-//! `verdict` of `output`. `in_process` has the functions that a program calls in its own process
-//! instead of a command; none of them prints.
+//! `compare`; `live_page` serves the page of `report`, and `top` is the live view on a terminal.
+//! `help` puts the commands into groups, and options behind their command. `mount_helper` is the
+//! program under the name `mount.swarmletfs`, as mount(8) runs it. `doctor` finds problems,
+//! `validate` reports the parts of a store that were not understood, and `probe` tries operations
+//! that may hang in another process. `run` runs a command as a worker: it makes the worker and its
+//! draft, has `sandbox` run the command, lets `draft` search for changes in a thread of its own,
+//! and finishes the worker. `hook` answers a hook of an agent program: it opens a store that is
+//! restricted to one transcript, and prints the `verdict` of `output`. `in_process` has the
+//! functions that a program calls in its own process instead of a command; none of them prints.
 //!
 //! # Processes
 //!
@@ -68,6 +68,7 @@ mod serve;
 mod store_selection;
 mod teardown;
 mod terminal;
+mod top;
 mod tree_commands;
 mod umount;
 mod validate;
@@ -128,6 +129,9 @@ enum Command {
     /// List workers in a table, newest first
     #[command(after_help = tree_commands::list::HELP)]
     List(Box<tree_commands::list::WorkerListArgs>),
+    /// Show workers live on a terminal: who needs you, runs, ended
+    #[command(after_help = top::HELP)]
+    Top(Box<top::TopArgs>),
     /// Sum up the costs of workers
     #[command(after_help = tree_commands::cost::HELP)]
     Cost(Box<tree_commands::cost::CostArgs>),
@@ -358,6 +362,7 @@ pub fn main() -> ExitCode {
         }
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::List(arguments) => tree_commands::list::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Cost(arguments) => tree_commands::cost::run(&arguments),
         Command::Export(arguments) => tree_commands::export::run(&arguments),
         Command::Report(arguments) => tree_commands::report::run(&arguments),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -58,7 +58,7 @@ Exit code: 0 if the changes were applied or there is nothing to apply, 1 for a c
 failure, 2 for a usage error.";
 
 /// Arguments of `apply`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct ApplyArgs {
     /// The worker
     #[arg(value_name = "WORKER")]
@@ -110,6 +110,12 @@ pub(super) struct ApplyArgs {
 }
 
 impl ApplyArgs {
+    /// Returns the arguments that apply all changes of a worker of `store`, after a question.
+    pub(super) fn asking(worker: OsString, store: PathBuf) -> ApplyArgs {
+        let write = WriteArgs::for_store(store);
+        ApplyArgs { worker, write, ..ApplyArgs::default() }
+    }
+
     fn options(&self) -> ApplyOptions {
         let commits = match &self.branch {
             Some(name) => Some(CommitTarget::Branch(name.clone())),

@@ -33,7 +33,7 @@ pub(super) struct PagerArgs {
 }
 
 /// Options of commands that show a diff.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct DiffArgs {
     #[command(flatten)]
     color: ColorArgs,

@@ -45,6 +45,12 @@ pub(super) fn width() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
 }
 
+/// Returns the height of the terminal on stdout in rows, if it is one.
+pub(super) fn height() -> Option<u16> {
+    let size = tcgetwinsize(rustix::stdio::stdout()).ok();
+    size.map(|size| size.ws_row).filter(|rows| *rows > 0)
+}
+
 /// Renders a path for a command that the reader may paste into a shell.
 pub(super) fn shell_quote(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();

@@ -15,7 +15,7 @@ mod entry;
 pub(super) mod export;
 pub(super) mod format;
 pub(super) mod grep;
-mod json;
+pub(super) mod json;
 pub(super) mod list;
 pub(super) mod ls;
 pub(super) mod one_worker;

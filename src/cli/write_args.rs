@@ -33,7 +33,7 @@ pub(super) const STORE_VARIABLE: &str = "SWARMLET_STORE";
 const OWN_FOLDER: u32 = 0o700;
 
 /// Options of every command that writes to a store.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct WriteArgs {
     /// The store to write to [default: $SWARMLET_STORE, $SWARMLET_DATA_PATH, or the nearest store
     /// from the current folder upwards]
@@ -56,6 +56,10 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
+    pub(super) fn for_store(path: PathBuf) -> WriteArgs {
+        WriteArgs { store: Some(path), ..WriteArgs::default() }
+    }
+
     /// Opens the store and calls `change` with it. Afterwards prints the problems that did not
     /// prevent a change, also if another one failed.
     ///

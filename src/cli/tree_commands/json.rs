@@ -86,7 +86,7 @@ fn text(bytes: &[u8]) -> (String, Option<String>) {
 }
 
 /// Writes an array. `fill` receives a function that adds an element.
-pub(super) fn array<W: Write, T: Serialize>(
+pub(crate) fn array<W: Write, T: Serialize>(
     out: &mut W,
     fill: impl FnOnce(&mut dyn FnMut(&T) -> io::Result<()>) -> io::Result<()>,
 ) -> io::Result<()> {

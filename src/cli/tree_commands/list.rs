@@ -36,7 +36,7 @@ if --max-time ended before everything was read.";
 /// Options that select workers. A worker must match all of them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
-pub(super) struct WorkerFilterArgs {
+pub(crate) struct WorkerFilterArgs {
     /// Only workers of this day in UTC, as in 2026-02-15, or of these, as in
     /// 2026-02-09..2026-02-15
     #[arg(long, value_name = "DAY", value_parser = parse_days)]
@@ -81,7 +81,7 @@ pub(super) struct WorkerFilterArgs {
 }
 
 impl WorkerFilterArgs {
-    pub(super) fn query(&self) -> WorkerQuery {
+    pub(crate) fn query(&self) -> WorkerQuery {
         let values = [
             (Facet::Day, &self.day),
             (Facet::Project, &self.project),
