@@ -19,6 +19,7 @@ mod quiet;
 mod record;
 mod since;
 mod store_completions;
+mod top;
 mod tree_commands;
 mod usage;
 mod validate;
