@@ -11,7 +11,10 @@ use super::{Cli, mount_helper};
 const GROUPS: [(&str, &[&str]); 7] = [
     (
         "See what happened",
-        &["list", "top", "report", "serve", "show", "log", "diff", "cost", "since", "wait", "export"],
+        &[
+            "list", "top", "report", "serve", "show", "log", "diff", "cost", "since", "wait",
+            "export",
+        ],
     ),
     ("Mount the tree", &["mount", "umount", "attach", "detach"]),
     ("Read the tree without a mount", &["cat", "ls", "tree", "stat", "grep", "search", "compare"]),

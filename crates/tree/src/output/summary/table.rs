@@ -85,12 +85,18 @@ pub fn render(mut columns: Vec<Column>, width: usize) -> String {
     let rows = columns.first().map_or(0, |column| column.cells.len());
     columns.retain(|column| !column.is_empty());
     fit(&mut columns, width);
+    let widths: Vec<usize> = columns.iter().map(Column::width).collect();
+    let line = |cell: &dyn Fn(&Column) -> String| {
+        let cells = columns.iter().zip(&widths);
+        let cells = cells.map(|(column, width)| format!("{:<width$}", cell(column)));
+        cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned() + "\n"
+    };
     let mut out = String::new();
     if rows > 0 {
-        push_line(&mut out, &columns, |column| column.header);
+        out.push_str(&line(&|column| column.header.to_owned()));
     }
     for at in 0..rows {
-        push_line(&mut out, &columns, |column| column.cells.get(at).map_or("", String::as_str));
+        out.push_str(&line(&|column| column.cells.get(at).cloned().unwrap_or_default()));
     }
     out
 }
@@ -178,15 +184,6 @@ fn fit(columns: &mut [Column], width: usize) {
             None => {}
         }
     }
-}
-
-fn push_line<'a>(out: &mut String, columns: &'a [Column], cell: impl Fn(&'a Column) -> &'a str) {
-    let cells = columns.iter().map(|column| {
-        let (cell, width) = (cell(column), column.width());
-        format!("{cell:<width$}")
-    });
-    out.push_str(cells.collect::<Vec<_>>().join(GAP).trim_end());
-    out.push('\n');
 }
 
 /// Returns the workers with the times when they began, the newest first.
