@@ -275,7 +275,9 @@ fn draft_is_applied_after_a_question() {
     tmux.see(&["n", "Enter"], &["nothing was applied", "Enter goes back"]);
     assert_eq!(place.read("workspace/notes"), "one\ntwo\n");
     tmux.see(&["Enter"], &["NEEDS YOU 1"]);
-    tmux.see(&["a"], &["[y/N]"]);
+    tmux.send(&["a"]);
+    // The first question is still on this screen.
+    tmux.wait(|screen| screen.matches("[y/N]").count() == 2);
     tmux.see(&["y", "Enter"], &["applied 1 change", "Enter goes back"]);
     assert_eq!(place.read("workspace/notes"), "one\ntwo\nthree\n");
     tmux.see(&["Enter"], &["NEWLY ENDED 1"]);
