@@ -11,6 +11,7 @@
 pub mod live;
 
 use std::io::Write;
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use base64::Engine;
@@ -172,11 +173,9 @@ fn panel(
     ticks_max: usize,
 ) -> Result<(String, CallMarks)> {
     let mut room = share * RATIO;
-    let mut marks = CallMarks::default();
+    let marks = renderer.call_marks(row, ticks_max);
     for _ in 0..ATTEMPTS {
-        let (panel, of_calls) = renderer.panel(row, room, ticks_max);
-        marks = of_calls;
-        let text = encoded(&panel)?;
+        let text = encoded(&renderer.panel(row, room))?;
         if text.len() <= share {
             return Ok((text, marks));
         }
@@ -234,12 +233,12 @@ fn script_element() -> String {
 
 /// Returns a policy that permits the script and the style of the page, and `more`.
 fn policy(more: &str) -> String {
-    let hash = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
+    static HASHES: LazyLock<[String; 2]> =
+        LazyLock::new(|| [SCRIPT, STYLE].map(|text| STANDARD.encode(Sha256::digest(text))));
+    let [script, style] = &*HASHES;
     format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}';{more} base-uri 'none'; \
-         form-action 'none'",
-        hash(SCRIPT),
-        hash(STYLE)
+        "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}';{more} \
+         base-uri 'none'; form-action 'none'"
     )
 }
 

@@ -93,8 +93,7 @@ pub fn panel(renderer: &Renderer, id: &str) -> Result<String> {
     let scope = Scope::Worker(Name::new(id)?);
     let overview = renderer.overview(&scope, &WorkerQuery::default())?;
     let row = overview.rows.first().ok_or(Error::NotFound)?;
-    let (panel, _) = renderer.panel(row, PANEL_MAX, 0);
-    json_text(&panel)
+    json_text(&renderer.panel(row, PANEL_MAX))
 }
 
 /// Returns the calls of workers in short as JSON, by id; of all workers if `ids` is empty.
@@ -111,8 +110,7 @@ pub fn marks(renderer: &Renderer, ids: &[String]) -> Result<String> {
     };
     let overview = renderer.overview(&scope, &WorkerQuery::default())?;
     let marks = overview.json.workers.iter().zip(&overview.rows).map(|(worker, row)| {
-        let (_, marks) = renderer.panel(row, 0, *WORKER_TICKS.end());
-        (worker.row.id.as_str(), marks)
+        (worker.row.id.as_str(), renderer.call_marks(row, *WORKER_TICKS.end()))
     });
     let marks: HashMap<&str, _> = marks.collect();
     json_text(&marks)

@@ -24,7 +24,7 @@ export function Triage(props: TriageProps) {
   const waiting = places("needs_you").sort((a, b) => since(a) - since(b) || a - b);
   const drafts = overview.workers.map((_, at) => at).filter((at) => {
     const draft = overview.workers[at]!.draft?.state;
-    return draft === "waiting" || draft === "taken_back" || draft === "partly_applied";
+    return draft !== undefined && ["waiting", "taken_back", "partly_applied", "unknown"].includes(draft);
   });
   const contradicted = places("contradicted");
   const also: [Section, string][] = [

@@ -53,9 +53,14 @@ impl Renderer {
         Ok(Overview { json, rows })
     }
 
-    /// Returns the panel about a worker in about `room` bytes, and its calls in short with at most
-    /// `ticks` marks.
-    pub fn panel(&self, row: &WorkerRow, room: usize, ticks: usize) -> (PanelJson, CallMarks) {
+    /// Returns the calls of a worker in short, with at most `ticks` marks; none without a readable
+    /// record.
+    pub fn call_marks(&self, row: &WorkerRow, ticks: usize) -> CallMarks {
+        self.record_of(row).map(|record| panel::marks(&record, ticks)).unwrap_or_default()
+    }
+
+    /// Returns the panel about a worker in about `room` bytes.
+    pub fn panel(&self, row: &WorkerRow, room: usize) -> PanelJson {
         let (record, error) = match self.record_of(row) {
             Ok(record) => (Some(record), None),
             Err(error) => (None, Some(error)),
@@ -74,7 +79,7 @@ impl Renderer {
         let (files, files_not_listed) = digest.map(panel::files).unwrap_or_default();
         let trace = record.as_deref().map(|record| &record.trace);
         let words = trace.and_then(|trace| trace.final_words.as_deref());
-        let panel = PanelJson {
+        PanelJson {
             verdict: record
                 .as_deref()
                 .and_then(|record| verdict::verdict(&self.analyzer.view, row, record)),
@@ -101,9 +106,7 @@ impl Renderer {
                     compactions: context.compacted_at.clone(),
                 }),
             incomplete: error.or_else(|| missing.map(|missing| missing.to_string())),
-        };
-        let marks = record.map(|record| panel::marks(&record, ticks)).unwrap_or_default();
-        (panel, marks)
+        }
     }
 
     /// Returns the events of a worker for a timeline, and the number of its calls that have none.
