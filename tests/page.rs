@@ -1,7 +1,8 @@
 //! The page for people, as data and in a real browser. `tests/page/browser.mjs` drives the browser.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -213,9 +214,14 @@ fn a_file_is_replaced_whole_or_not_at_all() {
     assert!(done.status.success());
     assert!(link.is_symlink() && fs::read_to_string(&file).unwrap().starts_with("<!doctype html>"));
     assert!(String::from_utf8_lossy(&done.stderr).contains("4 workers"));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    let new = place.join("new.html");
+    assert!(run(&file, &[]).status.success() && run(&new, &[]).status.success());
+    assert_eq!((mode(&file), mode(&new)), (0o640, 0o600));
     let done = run(Path::new("-"), &[]);
     assert!(done.stdout.starts_with(b"<!doctype html>"));
-    assert_eq!(fs::read_dir(&place).unwrap().count(), 2, "a temporary file is left");
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 3, "a temporary file is left");
 }
 
 #[test]

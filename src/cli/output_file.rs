@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 
 use crate::name::printable;
 
-/// Mode of a new file, from which the umask takes its part.
-const MODE: u32 = 0o666;
+/// Mode of a new file. It has texts of files that may be readable by their owner only.
+const MODE: u32 = 0o600;
 
 /// The place of a file, or stdout.
 pub(super) enum OutputFile {

@@ -3,10 +3,11 @@
 import { createRequire } from "node:module";
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
 import { strict as assert } from "node:assert";
 
 const [modules, check, ...rest] = process.argv.slice(2);
-const require = createRequire(`${modules}/`);
+const require = createRequire(`${resolve(modules)}/`);
 const { chromium } = require("playwright-core");
 
 /** Every way in which a page could do something that it must not. */

@@ -25,7 +25,8 @@ The filter, the order and the selection are in its address, so a link shows what
 
 PATH is the root, a run (runs/ID) or a folder such as by/outcome/failed. Excerpts are cut so that \
 the file stays below 2 MB for 200 workers, and 40 MB for 10,000; the page says what it leaves out, \
-and which path or command has it. Whoever can read the file sees what is in it.
+and which path or command has it. A new file is readable by you only; one that is replaced keeps its \
+mode.
 
 Examples:
   swarmletfs report
