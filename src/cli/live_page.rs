@@ -6,17 +6,14 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use tracing::warn;
 
-use super::exit::UsageError;
-use super::mcp::{address, token};
+use super::mcp::{address, check_loopback, served_tree, token};
 use super::plan::read_prices;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::view_args::ViewArgs;
-use crate::catalog::Freshness;
-use crate::mcp::{HttpConfig, PageConfig, ServedTree, serve_page};
-use crate::tree::{Settings, Tree};
+use crate::mcp::{HttpConfig, PageConfig, serve_page};
+use crate::tree::Settings;
 
 pub(super) const HELP: &str = "\
 Serves the page of `swarmletfs report` at http://ADDR/, live: a change is seen within two seconds, \
@@ -62,25 +59,12 @@ pub(super) struct ServeArgs {
 /// Fails if a store cannot be found or read, or if the address is in use.
 pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<ExitCode> {
     let address = arguments.http.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)));
-    if !address.ip().is_loopback() {
-        let text = format!(
-            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for \
-             another machine"
-        );
-        return Err(UsageError(text).into());
-    }
+    check_loopback(address)?;
     let selection = StoreSelection::from_args(&arguments.view)?;
     let prices = read_prices(arguments.prices.as_deref())?;
     let settings = Settings { prices, ..Settings::default() };
     let page = PageConfig { title: arguments.view.title(None), options: arguments.view.options() };
-    let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
-    let trees = ServedTree::new(tree, move || match selection.open(Freshness::default()) {
-        Ok(view) => Some(Tree::new(view, settings.clone())),
-        Err(error) => {
-            warn!("cannot serve the store that replaced the old one; the old one stays: {error:#}");
-            None
-        }
-    });
+    let trees = served_tree(selection, settings)?;
     let (token, made) = token()?;
     let is_opened = arguments.open;
     let served = serve_page(trees, page, HttpConfig { address, token }, move |address| {

@@ -171,12 +171,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 ///
 /// Fails if a store cannot be found or read, or if the address is in use.
 pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
-    if let Some(address) = arguments.http.filter(|address| !address.ip().is_loopback()) {
-        let text = format!(
-            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for \
-             remote clients"
-        );
-        return Err(UsageError(text).into());
+    if let Some(address) = arguments.http {
+        check_loopback(address)?;
     }
     check_options(arguments)?;
     if let Some(Role::Worker(id)) = &arguments.role {
@@ -189,14 +185,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     };
     let prices = read_prices(arguments.prices.as_deref())?;
     let settings = Settings { budget: arguments.budget, prices, ..Settings::default() };
-    let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
-    let trees = ServedTree::new(tree, move || match selection.open(Freshness::default()) {
-        Ok(view) => Some(Tree::new(view, settings.clone())),
-        Err(error) => {
-            warn!("cannot serve the store that replaced the old one; the old one stays: {error:#}");
-            None
-        }
-    });
+    let trees = served_tree(selection, settings)?;
     match arguments.http {
         None => serve(trees, supervisor, || Ok((tokio::io::stdin(), tokio::io::stdout())))
             .context("cannot serve")?,
@@ -212,6 +201,40 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the tree to serve, which is opened again once another folder replaced a store.
+///
+/// # Errors
+///
+/// A store cannot be read.
+pub(super) fn served_tree(
+    selection: StoreSelection,
+    settings: Settings,
+) -> anyhow::Result<ServedTree> {
+    let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
+    Ok(ServedTree::new(tree, move || match selection.open(Freshness::default()) {
+        Ok(view) => Some(Tree::new(view, settings.clone())),
+        Err(error) => {
+            warn!("cannot serve the store that replaced the old one; the old one stays: {error:#}");
+            None
+        }
+    }))
+}
+
+/// Rejects an address that other machines reach.
+///
+/// # Errors
+///
+/// Fails with a usage error if `address` is not on the loopback.
+pub(super) fn check_loopback(address: SocketAddr) -> Result<(), UsageError> {
+    match address.ip().is_loopback() {
+        true => Ok(()),
+        false => Err(UsageError(format!(
+            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for \
+             remote clients"
+        ))),
+    }
 }
 
 /// Rejects options of another role.

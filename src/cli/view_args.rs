@@ -62,7 +62,7 @@ impl ViewArgs {
         if parts.is_empty() { "All workers".to_owned() } else { parts.join(" · ") }
     }
 
-    /// Returns the options by which another command sees the same workers, each after a space.
+    /// Returns the options that make another command see the same workers, each after a space.
     pub(super) fn options(&self) -> String {
         let stores = self.stores.iter().map(|store| ("--store", store.to_string_lossy()));
         let named = [("--owner", &self.owner), ("--run", &self.run)];

@@ -410,6 +410,18 @@ impl ToolCall {
         self.is_open && !status.is_finished()
     }
 
+    /// Returns the state of the call in a worker of this status, as it is shown.
+    pub fn state(&self, status: Status) -> CallState {
+        match self.outcome {
+            _ if self.is_running(status) => CallState::Running,
+            Outcome::Failed => CallState::Failed,
+            _ if self.suspect.is_some() => CallState::Suspect,
+            Outcome::Ok => CallState::Ok,
+            Outcome::Unknown => CallState::Unknown,
+            Outcome::NotRun => CallState::NotRun,
+        }
+    }
+
     /// Returns true if a failure of the call leaves nothing undone: it only looked at something,
     /// its tool refused an edit without effect, or it was called in a wrong way.
     pub fn is_miss(&self) -> bool {
@@ -424,6 +436,31 @@ impl ToolCall {
     /// Returns true if the call failed, or is ok by the record but looks like a failure.
     pub fn looks_failed(&self) -> bool {
         self.outcome == Outcome::Failed || self.suspect.is_some()
+    }
+}
+
+/// The outcome of a call for a reader, who also wants to know whether it runs or looks failed.
+/// Pages hold the number of a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallState {
+    Ok,
+    Failed,
+    Suspect,
+    Unknown,
+    NotRun,
+    Running,
+}
+
+impl CallState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CallState::Ok => "ok",
+            CallState::Failed => "failed",
+            CallState::Suspect => "suspect",
+            CallState::Unknown => "unknown",
+            CallState::NotRun => "not_run",
+            CallState::Running => "running",
+        }
     }
 }
 

@@ -45,7 +45,7 @@ const STREAMS_MAX: usize = 64;
 #[derive(Debug, Clone)]
 pub struct PageConfig {
     pub title: String,
-    /// Options by which other commands see the same workers.
+    /// Options that make other commands see the same workers.
     pub options: String,
 }
 
@@ -136,7 +136,7 @@ impl PageServer {
                     Ok(Err(_)) => return,
                     Ok(Ok(())) => {
                         let Some(now) = snapshots.borrow_and_update().clone() else { continue };
-                        let message = now.message(shown.as_deref());
+                        let Ok(message) = now.message(shown.as_deref()) else { return };
                         shown = Some(now);
                         format!("data: {message}\n\n")
                     }

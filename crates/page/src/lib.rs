@@ -30,7 +30,6 @@ use swarmletfs_tree::analysis::worker_digest::WorkerRow;
 use swarmletfs_tree::output::overview::OverviewJson;
 use swarmletfs_tree::output::panel::CallMarks;
 use swarmletfs_tree::render::Renderer;
-use swarmletfs_tree::render::list::WorkerQuery;
 use swarmletfs_tree::render::overview::Overview;
 use swarmletfs_tree::route::Scope;
 
@@ -60,7 +59,6 @@ const WORKER_TICKS: std::ops::RangeInclusive<usize> = 20..=400;
 /// The page of the workers of a scope.
 pub struct PageRequest<'a> {
     pub scope: &'a Scope,
-    pub query: &'a WorkerQuery,
     /// Names the scope, such as `Run 48`.
     pub title: &'a str,
     /// The command that shows the same without a mount, up to the name of the file.
@@ -104,7 +102,7 @@ fn now_ms() -> u128 {
 ///
 /// The scope is not in the view, or the states of its workers cannot be read.
 pub fn page(renderer: &Renderer, request: &PageRequest<'_>) -> Result<BuiltPage> {
-    let Overview { json, rows } = renderer.overview(request.scope, request.query)?;
+    let Overview { json, rows } = renderer.overview(request.scope)?;
     let overview = encoded(&PageData::new(request.title, request.options, &json))?;
     let max = SMALL_MAX + WORKER_MAX * rows.len().saturating_sub(SMALL);
     let used = SCRIPT.len() + STYLE.len() + overview.len() + HEAD_MAX;

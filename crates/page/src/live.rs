@@ -1,10 +1,12 @@
 //! The page while workers go on: its data as of a moment, and the changes between two moments.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::{PageData, WORKER_TICKS, head, json_text, now_ms};
 use swarmletfs_base::digest::Key;
@@ -12,7 +14,6 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::Name;
 use swarmletfs_tree::output::overview::OverviewJson;
 use swarmletfs_tree::render::Renderer;
-use swarmletfs_tree::render::list::WorkerQuery;
 use swarmletfs_tree::route::{Document, Group, Report, Scope};
 
 /// Size of a panel, in bytes.
@@ -24,8 +25,7 @@ pub struct PageSnapshot {
     key: Key,
     /// The ids of the workers, in the order of the overview.
     order: Vec<String>,
-    /// The rows as JSON, by id.
-    rows: HashMap<String, String>,
+    rows: HashMap<String, Box<RawValue>>,
     /// Everything else in the overview.
     rest: Map<String, Value>,
 }
@@ -45,43 +45,53 @@ impl PageSnapshot {
         if before.is_some_and(|before| before.key == key) {
             return Ok(None);
         }
-        let overview = renderer.overview(&Scope::Swarm, &WorkerQuery::default())?.json;
+        let overview = renderer.overview(&Scope::Swarm)?.json;
         let order = overview.workers.iter().map(|worker| worker.row.id.clone()).collect();
         let rows = overview.workers.iter().map(|worker| {
-            let row = json_text(worker)?;
-            Ok((worker.row.id.clone(), row))
+            let row = RawValue::from_string(json_text(worker)?);
+            Ok((worker.row.id.clone(), row.map_err(|_| Error::Io(Errno::IO))?))
         });
         let rows = rows.collect::<Result<_>>()?;
         let overview = OverviewJson { workers: Vec::new(), ..overview };
         let data = PageData::new(title, options, &overview);
-        let rest = match serde_json::to_value(&data) {
-            Ok(Value::Object(rest)) => rest,
-            _ => return Err(Error::Io(Errno::IO)),
-        };
+        let mut rest: Map<String, Value> =
+            serde_json::from_str(&json_text(&data)?).map_err(|_| Error::Io(Errno::IO))?;
+        // These have fields of their own in a message.
+        rest.retain(|name, _| !matches!(name.as_str(), "workers" | "now"));
         Ok(Some(PageSnapshot { key, order, rows, rest }))
     }
 
     /// Returns the message that brings a page from `before` here: the rows that changed, and the
     /// rest if it did. Without `before`, it has everything.
-    pub fn message(&self, before: Option<&PageSnapshot>) -> String {
+    ///
+    /// # Errors
+    ///
+    /// The data cannot be written as JSON.
+    pub fn message(&self, before: Option<&PageSnapshot>) -> Result<String> {
         let known = |id: &String| before.and_then(|before| before.rows.get(id));
         let rows = self.order.iter().filter_map(|id| Some((known(id), self.rows.get(id)?)));
-        let rows: Vec<&str> =
-            rows.filter(|(known, row)| *known != Some(row)).map(|(_, row)| row.as_str()).collect();
-        let mut message = json!({ "now": now_ms() as u64, "rows": [] });
-        let parts = message.as_object_mut();
+        let rows = rows.filter(|(known, row)| known.is_none_or(|known| known.get() != row.get()));
         let rest = self.rest.iter().filter(|(name, value)| {
-            let known = before.and_then(|before| before.rest.get(*name));
-            *name != "workers" && *name != "now" && known != Some(value)
+            before.and_then(|before| before.rest.get(*name)) != Some(value)
         });
-        let order = before.is_none_or(|before| before.order != self.order);
-        if let Some(parts) = parts {
-            parts.extend(rest.map(|(name, value)| (name.clone(), value.clone())));
-            parts.extend(order.then(|| ("order".to_owned(), json!(self.order))));
-        }
-        // The rows are text already.
-        message.to_string().replacen("\"rows\":[]", &format!("\"rows\":[{}]", rows.join(",")), 1)
+        let is_ordered = before.is_some_and(|before| before.order == self.order);
+        json_text(&PageMessage {
+            now: now_ms(),
+            rows: rows.map(|(_, row)| &**row).collect(),
+            order: (!is_ordered).then_some(&self.order),
+            rest: rest.map(|(name, value)| (name.as_str(), value)).collect(),
+        })
     }
+}
+
+#[derive(Serialize)]
+struct PageMessage<'a> {
+    now: u128,
+    rows: Vec<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<&'a [String]>,
+    #[serde(flatten)]
+    rest: BTreeMap<&'a str, &'a Value>,
 }
 
 /// Returns the panel about a worker as JSON.
@@ -91,7 +101,7 @@ impl PageSnapshot {
 /// There is no such worker in the view, or it cannot be read.
 pub fn panel(renderer: &Renderer, id: &str) -> Result<String> {
     let scope = Scope::Worker(Name::new(id)?);
-    let overview = renderer.overview(&scope, &WorkerQuery::default())?;
+    let overview = renderer.overview(&scope)?;
     let row = overview.rows.first().ok_or(Error::NotFound)?;
     json_text(&renderer.panel(row, PANEL_MAX))
 }
@@ -108,7 +118,7 @@ pub fn marks(renderer: &Renderer, ids: &[String]) -> Result<String> {
         let names = ids.iter().map(Name::new).collect::<Result<Arc<[Name]>>>()?;
         Scope::Workers(names)
     };
-    let overview = renderer.overview(&scope, &WorkerQuery::default())?;
+    let overview = renderer.overview(&scope)?;
     let marks = overview.json.workers.iter().zip(&overview.rows).map(|(worker, row)| {
         (worker.row.id.as_str(), renderer.call_marks(row, *WORKER_TICKS.end()))
     });

@@ -13,6 +13,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::terminal::Terminal;
@@ -247,7 +249,7 @@ impl TopView {
             TopAction::Copy(path) => {
                 // Cannot be lost on the way: terminals without OSC 52 ignore it, and the message
                 // names the path.
-                let copied = format!("\x1b]52;c;{}\x07", base64(path.as_bytes()));
+                let copied = format!("\x1b]52;c;{}\x07", STANDARD.encode(&path));
                 let mut out = io::stdout();
                 let written = out.write_all(copied.as_bytes()).and_then(|()| out.flush());
                 written.context("cannot write to the terminal")?;
@@ -286,20 +288,4 @@ fn wait_for_keys() -> anyhow::Result<bool> {
     }
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
     Ok(!polled.iter().any(|fd| fd.revents().intersects(gone)))
-}
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for part in bytes.chunks(3) {
-        let bits = (0..3).fold(0_usize, |bits, at| {
-            bits << 8 | part.get(at).map_or(0, |byte| usize::from(*byte))
-        });
-        for (at, shift) in [18, 12, 6, 0].into_iter().enumerate() {
-            let digit = BASE64.get(bits >> shift & 63).filter(|_| at <= part.len());
-            out.push(char::from(*digit.unwrap_or(&b'=')));
-        }
-    }
-    out
 }

@@ -12,7 +12,7 @@ use crate::name::{Name, printable};
 use crate::output::board::BoardGroup;
 use crate::text::clean::one_line;
 
-/// The groups in the order in which they are shown, with their headings.
+/// The groups from top to bottom, with their headings.
 pub(super) const GROUPS: [(BoardGroup, &str); 3] = [
     (BoardGroup::NeedsYou, "NEEDS YOU"),
     (BoardGroup::Running, "RUNNING"),
@@ -39,7 +39,7 @@ pub(super) enum PromptKind {
     Filter,
 }
 
-/// The line in which a text is typed.
+/// A text that is being typed.
 #[derive(Debug)]
 pub(super) struct TypedText {
     pub(super) kind: PromptKind,

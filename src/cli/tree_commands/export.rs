@@ -1,8 +1,6 @@
 //! `swarmletfs export`: writes workers and their calls in a format of other programs.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
-use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,10 +11,10 @@ use super::super::output_file::OutputFile;
 use super::super::store_selection::StoreSelection;
 use super::super::terminal::print_message;
 use super::{TimeArgs, TreeReader, ViewArgs};
+use crate::analysis::spending::Spending;
 use crate::model::Outcome;
 use crate::output::chrome_trace::TracePlace;
 use crate::output::overview::OverviewRow;
-use crate::render::list::WorkerQuery;
 use crate::render::overview::Overview;
 use crate::text::json::printable;
 use crate::text::{count, parse_time};
@@ -73,10 +71,9 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_with(selection, &arguments.time, |settings| settings)?;
     let scope = reader.scope(arguments.path.as_deref())?;
     let text = match arguments.format {
-        ExportFormat::ChromeTrace => chrome_trace(
-            &reader,
-            &reader.tree.renderer().overview(&scope, &WorkerQuery::default())?,
-        )?,
+        ExportFormat::ChromeTrace => {
+            chrome_trace(&reader, &reader.tree.renderer().overview(&scope)?)?
+        }
     };
     drop(reader.session.borrow_mut().take_progress());
     reader.note_unread();
@@ -85,19 +82,12 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
 
 fn chrome_trace(reader: &TreeReader, overview: &Overview) -> anyhow::Result<String> {
     let workers = &overview.json.workers;
-    let places: HashMap<&str, usize> =
-        workers.iter().enumerate().map(|(at, worker)| (worker.row.id.as_str(), at)).collect();
-    let parent = |at: usize| {
-        let parent = workers.get(at)?.row.parent_id.as_deref()?;
-        places.get(parent).copied().filter(|parent| *parent != at)
-    };
+    let families = Spending::new(&overview.rows, None);
     let (mut lines, mut untimed) = (Vec::new(), 0);
     for (at, (worker, row)) in workers.iter().zip(&overview.rows).enumerate() {
-        // Workers that name each other as parents have no root.
-        let above = iter::successors(Some(at), |at| parent(*at)).take(workers.len());
         // Perfetto takes 0 for a process or thread that has no name.
         let place = TracePlace {
-            family: above.last().unwrap_or(at) + 1,
+            family: families.above(at).last().unwrap_or(at) + 1,
             worker: at + 1,
             name: worker.row.short_id.as_deref().unwrap_or(&worker.row.id),
             outcome: row.outcome().unwrap_or(Outcome::Unknown),

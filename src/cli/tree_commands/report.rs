@@ -13,7 +13,6 @@ use super::format::human_size;
 use super::{TimeArgs, TreeReader, ViewArgs};
 use crate::cli::plan::read_prices;
 use crate::page::{BuiltPage, PageRequest, page};
-use crate::render::list::WorkerQuery;
 use crate::text::count;
 use crate::tree::Settings;
 
@@ -75,12 +74,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> anyhow::Result<ExitCode> {
     })?;
     let scope = reader.scope(arguments.path.as_deref())?;
     let title = arguments.view.title(arguments.path.as_deref());
-    let request = PageRequest {
-        scope: &scope,
-        query: &WorkerQuery::default(),
-        title: &title,
-        options: &arguments.view.options(),
-    };
+    let request = PageRequest { scope: &scope, title: &title, options: &arguments.view.options() };
     let BuiltPage { html, workers, panels_left_out } =
         page(reader.tree.renderer(), &request).context("cannot make the report")?;
     drop(reader.session.borrow_mut().take_progress());

@@ -14,7 +14,7 @@ use crate::view::Member;
 use swarmletfs_base::model::{ReviewState, Status, Tokens};
 use swarmletfs_base::store::Time;
 
-/// Group of a worker in a live view, in the order in which they are shown.
+/// Group of a worker in a live view. A view shows the groups in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BoardGroup {
     /// It waits for a person, needs one by its record, or has a draft that waits for a decision.

@@ -106,11 +106,7 @@ fn call_event(
     (at, took): (i64, Option<i64>),
     (pid, tid): (usize, usize),
 ) -> TraceEvent {
-    let outcome = match call.outcome {
-        _ if call.is_running(status) => "running",
-        Outcome::Ok if call.suspect.is_some() => "suspect",
-        outcome => outcome.as_str(),
-    };
+    let outcome = call.state(status).as_str();
     let sign = if call.looks_failed() { format!("{outcome}: ") } else { String::new() };
     let optional = [
         ("input", call.input.as_deref().map(|input| one_line(input, INPUT_MAX))),

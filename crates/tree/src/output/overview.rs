@@ -14,7 +14,7 @@ use super::triage::TriagePart;
 use crate::analysis::attention::Attention;
 use crate::analysis::overlaps::overlaps;
 use crate::analysis::worker_digest::{WorkerRow, latest_write};
-use crate::view::VisibleWorkers;
+use crate::view::{Member, VisibleWorkers};
 use swarmletfs_base::model::{Prices, Skipped};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::text::clean::one_line;
@@ -50,7 +50,7 @@ pub struct OverviewRow {
     pub row: IndexRow,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section: Option<TriagePart>,
-    /// How it ended, in a word or two.
+    /// Its end in a word or two.
     pub end: String,
     /// Time of its start, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,62 +77,52 @@ pub struct OverlapJson {
     pub workers: Vec<usize>,
 }
 
-/// Returns the overview of `rows`, whose attention is `attention`, and the places of the rows in
-/// the order of the overview.
+/// Returns the overview of `rows`, which are in its order; `attention` is theirs.
 pub fn overview(
     visible: &VisibleWorkers,
     rows: &[WorkerRow],
     attention: &[Attention],
     incomplete: Option<String>,
     prices: Option<&Prices>,
-) -> (OverviewJson, Vec<usize>) {
+) -> OverviewJson {
     let latest = latest_write(rows);
     let places: HashMap<&Name, usize> =
         rows.iter().enumerate().map(|(at, row)| (&row.member.name, at)).collect();
-    let newest = table::newest_first(rows.iter().zip(attention));
-    let order: Vec<usize> =
-        newest.iter().filter_map(|(_, row, _)| places.get(&row.member.name).copied()).collect();
-    let shown: HashMap<&Name, usize> =
-        newest.iter().enumerate().map(|(at, (_, row, _))| (&row.member.name, at)).collect();
-    let place = |name: &Name| shown.get(name).copied();
-    let mut entries: Vec<Option<IndexRow>> =
-        index::swarm_rows(visible, rows, attention, prices).map(Some).collect();
-    let workers = order.iter().zip(&newest).filter_map(|(at, (begun, row, needs))| {
+    let place = |member: &&Member| places.get(&member.name).copied();
+    let entries = index::swarm_rows(visible, rows, attention, prices);
+    let workers = rows.iter().zip(attention).zip(entries).map(|((row, needs), entry)| {
         let digest = row.digest.as_deref();
-        Some(OverviewRow {
-            row: entries.get_mut(*at)?.take()?,
+        OverviewRow {
+            row: entry,
             section: TriagePart::find(row, needs),
             end: table::end(row, needs),
-            begun: begun.map(|time| time.as_millisecond()),
+            begun: table::begun(row).map(|time| time.as_millisecond()),
             progress: (!row.status().is_finished()).then(|| progress(row, latest)),
             tokens: digest.and_then(|digest| digest.tokens).map(Into::into),
             tools: digest.map(|digest| digest.tools.clone()).unwrap_or_default(),
-        })
+        }
     });
-    let workers = workers.collect();
-    let failing: Vec<WorkerCause<'_>> =
-        newest.iter().filter_map(|(_, row, _)| WorkerCause::from_failure(row)).collect();
+    let failing: Vec<WorkerCause<'_>> = rows.iter().filter_map(WorkerCause::from_failure).collect();
     let groups = causes::groups(&failing, CauseGrouping::Text);
     let causes = groups.iter().map(|group| CauseJson {
         cause: one_line(group.cause, LINE_MAX),
-        workers: group.members.iter().filter_map(|member| place(&member.name)).collect(),
+        workers: group.members.iter().filter_map(place).collect(),
     });
     let edited = overlaps(rows);
     let listed = edited.iter().take(OVERLAPS_MAX).map(|overlap| OverlapJson {
         path: one_line(overlap.path, LINE_MAX),
         edits: overlap.edits,
-        workers: overlap.members.iter().filter_map(|member| place(&member.name)).collect(),
+        workers: overlap.members.iter().filter_map(place).collect(),
     });
-    let page = OverviewJson {
+    OverviewJson {
         complete: incomplete.is_none(),
         incomplete,
-        workers,
+        workers: workers.collect(),
         causes: causes.collect(),
         overlaps: listed.collect(),
         overlaps_not_listed: edited.len().saturating_sub(OVERLAPS_MAX),
         costs: cost::page(visible, rows, CostGroup::Model, prices, usize::MAX).json,
         skipped: visible.skipped,
         troubles: visible.list_errors.iter().map(|text| one_line(text, LINE_MAX)).collect(),
-    };
-    (page, order)
+    }
 }

@@ -11,7 +11,7 @@ use crate::analysis::excerpt::{Focus, ShownLines, excerpt, min_share};
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::view::{Member, View, WorkerFiles};
 use swarmletfs_base::deadline::Deadline;
-use swarmletfs_base::model::{Outcome, Record, Status, ToolCall};
+use swarmletfs_base::model::{CallState, Record, Status, ToolCall};
 use swarmletfs_base::split::Split;
 use swarmletfs_base::text::budget::{Demand, allocate};
 use swarmletfs_base::text::clean::one_line;
@@ -106,7 +106,7 @@ pub struct PanelCall {
     pub bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// An excerpt of the output, in which omissions are marked; `None` without room for one.
+    /// An excerpt of the output with marked omissions; `None` without room for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<String>,
     /// True if the excerpt is the whole output.
@@ -128,15 +128,14 @@ pub struct PanelFile {
 #[derive(Default, Serialize)]
 pub struct CallMarks {
     pub ticks: Vec<Tick>,
-    /// Numbers of calls by tool, and by outcome in the order of [`Tick`].
+    /// Numbers of calls by tool, and by [`CallState`].
     pub tools: BTreeMap<String, [u64; 6]>,
     /// The largest outputs: their sizes in bytes, and the numbers of their calls.
     pub largest: Vec<[u64; 2]>,
 }
 
 /// A call as a mark on a timeline: its start in milliseconds since 1970, its duration in
-/// milliseconds if that is known, else -1, and its outcome as a number: 0 ok, 1 failed, 2 suspect,
-/// 3 unknown, 4 not run, 5 running.
+/// milliseconds if that is known, else -1, and its [`CallState`] as a number.
 pub type Tick = [i64; 3];
 
 /// Cuts a cleaned text to `max` bytes at the end of a line if there is one.
@@ -157,8 +156,7 @@ pub fn marks(record: &Record, max: usize) -> CallMarks {
         let tool = one_line(&call.tool, TOOL_MAX);
         let known = tools.contains_key(&tool) || tools.len() < TOOLS_MAX;
         let counts = tools.entry(if known { tool } else { OTHER_TOOLS.to_owned() }).or_default();
-        let kind = usize::try_from(kind(call, status)).unwrap_or_default();
-        if let Some(count) = counts.get_mut(kind) {
+        if let Some(count) = counts.get_mut(call.state(status) as usize) {
             *count += 1;
         }
     }
@@ -182,20 +180,9 @@ fn ticks(record: &Record, max: usize) -> Vec<Tick> {
     let kept = kept.into_iter().filter_map(|at| timed.get(at));
     kept.map(|(at, call)| {
         let duration = call.duration_ms.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(-1);
-        [*at, duration, kind(call, status)]
+        [*at, duration, call.state(status) as i64]
     })
     .collect()
-}
-
-fn kind(call: &ToolCall, status: Status) -> i64 {
-    match call.outcome {
-        _ if call.is_running(status) => 5,
-        Outcome::Failed => 1,
-        _ if call.suspect.is_some() => 2,
-        Outcome::Ok => 0,
-        Outcome::Unknown => 3,
-        Outcome::NotRun => 4,
-    }
 }
 
 /// Returns the places of at most `max` calls: first those that did not succeed, then the others,
@@ -206,7 +193,7 @@ fn most_important<'a>(
     max: usize,
 ) -> Vec<usize> {
     let mut ranked: Vec<(bool, usize)> =
-        calls.enumerate().map(|(at, call)| (kind(call, status) == 0, at)).collect();
+        calls.enumerate().map(|(at, call)| (call.state(status) == CallState::Ok, at)).collect();
     ranked.sort_by_key(|(is_ok, at)| (*is_ok, std::cmp::Reverse(*at)));
     ranked.into_iter().take(max).map(|(_, at)| at).collect()
 }

@@ -17,7 +17,8 @@ use crate::catalog::Fingerprint;
 use crate::view::{Member, View};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{
-    Outcome, Prices, Record, ReviewState, Status, ToolCall, Trace, Unresolved, WaitReason, Worker,
+    CallState, Outcome, Prices, Record, ReviewState, Status, ToolCall, Trace, Unresolved,
+    WaitReason, Worker,
 };
 use swarmletfs_base::store::Time;
 use swarmletfs_base::text::clean::one_line;
@@ -291,11 +292,11 @@ fn call_table(trace: &Trace, status: Status) -> String {
 
 pub(super) fn call_row(call: &ToolCall, status: Status) -> String {
     let is_running = call.is_running(status);
-    let outcome = match call.outcome {
-        _ if is_running => RUNNING,
-        Outcome::Failed => "FAILED",
-        _ if call.suspect.is_some() => "SUSPECT",
-        outcome => outcome.as_str(),
+    let outcome = match call.state(status) {
+        CallState::Running => RUNNING,
+        CallState::Failed => "FAILED",
+        CallState::Suspect => "SUSPECT",
+        state => state.as_str(),
     };
     let code = call.exit_code.map(|code| format!(" exit={code}")).unwrap_or_default();
     let time = match (call.duration_ms, call.at) {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Renderer;
-use super::list::WorkerQuery;
 use crate::analysis::missing::Missing;
 use crate::analysis::peers::among_peers;
 use crate::analysis::settings::Subject;
@@ -11,6 +10,7 @@ use crate::analysis::worker_digest::WorkerRow;
 use crate::output::chrome_trace::{self, TraceEvent, TracePlace};
 use crate::output::overview::{self, OverviewJson};
 use crate::output::panel::{self, CallMarks, EvidenceJson, PanelJson, TextJson};
+use crate::output::summary::table;
 use crate::output::verdict;
 use crate::route::{Document, Report, Scope};
 use swarmletfs_base::error::{Error, Result};
@@ -36,20 +36,19 @@ pub struct Overview {
 }
 
 impl Renderer {
-    /// Returns the overview of the workers of a scope that `query` admits.
+    /// Returns the overview of the workers of a scope.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the scope is not in the view.
-    pub fn overview(&self, scope: &Scope, query: &WorkerQuery) -> Result<Overview> {
+    pub fn overview(&self, scope: &Scope) -> Result<Overview> {
         let visible = self.analyzer.view.visible();
         let (rows, missing) = self.rows_in(scope, &visible)?;
         let needs = among_peers(&rows, self.prices());
-        let admitted = rows.into_iter().zip(needs).filter(|(row, needs)| query.admits(row, needs));
-        let (rows, needs): (Vec<WorkerRow>, Vec<_>) = admitted.unzip();
+        let mut newest: Vec<_> = rows.into_iter().zip(needs).collect();
+        newest.sort_by_cached_key(|(row, _)| table::newest_key(row));
+        let (rows, needs): (Vec<WorkerRow>, Vec<_>) = newest.into_iter().unzip();
         let missing = missing.map(|missing| missing.to_string());
-        let (json, order) = overview::overview(&visible, &rows, &needs, missing, self.prices());
-        let mut rows: Vec<Option<WorkerRow>> = rows.into_iter().map(Some).collect();
-        let rows = order.into_iter().filter_map(|at| rows.get_mut(at)?.take()).collect();
+        let json = overview::overview(&visible, &rows, &needs, missing, self.prices());
         Ok(Overview { json, rows })
     }
 

@@ -9,6 +9,7 @@ use crate::analysis::attention::{Attention, ReasonKind};
 use crate::analysis::worker_digest::WorkerRow;
 use crate::view::VisibleWorkers;
 use swarmletfs_base::model::{Outcome, ReviewState, Status, Worker};
+use swarmletfs_base::name::Name;
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::{clip_chars, minute, rounded};
 
@@ -191,10 +192,13 @@ pub fn newest_first<'a>(
     rows: impl Iterator<Item = (&'a WorkerRow, &'a Attention)>,
 ) -> Vec<ListedWorker<'a>> {
     let mut newest: Vec<_> = rows.map(|(row, attention)| (begun(row), row, attention)).collect();
-    newest.sort_by(|(a, first, _), (b, second, _)| {
-        Reverse(a).cmp(&Reverse(b)).then_with(|| first.member.name.cmp(&second.member.name))
-    });
+    newest.sort_by_cached_key(|(_, row, _)| newest_key(row));
     newest
+}
+
+/// Returns the key by which workers are sorted, the newest first.
+pub fn newest_key(row: &WorkerRow) -> (Reverse<Option<Timestamp>>, Name) {
+    (Reverse(begun(row)), row.member.name.clone())
 }
 
 /// Returns the time of a worker's start, or else of its creation or its last write.
