@@ -489,6 +489,8 @@ pub enum Output {
     OutOfBand(RelPath),
     /// None, because no result has arrived.
     Pending,
+    /// None, because the program records no results.
+    Unrecorded,
     /// Unreadable; holds the reason as part of a sentence.
     Unreadable(String),
 }

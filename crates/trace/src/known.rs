@@ -13,8 +13,8 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenHands, Swarmlet, SweAgent,
-    Transcripts, claude_code, codex,
+    ClaudeCode, Cline, Codex, CopilotCli, Cursor, Detection, Droid, Format, GeminiCli,
+    MiniSweAgent, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -160,25 +160,111 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
-/// All formats in the order of recognition: the first that recognizes a file wins, so a format
-/// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 7] =
-    [&SWARMLET, &MINI_SWE_AGENT, &SWE_AGENT, &GEMINI_CLI, &OPENHANDS, &CODEX, &CLAUDE_CODE];
-
-pub static UNREAD_PROGRAMS: [Program; 3] = [
-    Program {
+pub static COPILOT_CLI: KnownFormat = KnownFormat {
+    name: "copilot-cli",
+    program: Program {
         name: "GitHub Copilot CLI",
-        places: &[Place { variable: None, home: &[".copilot"] }],
+        places: &[Place { variable: Some(("COPILOT_HOME", "")), home: &[".copilot"] }],
     },
-    Program {
-        name: "opencode",
+    transcripts: Some(&CopilotCli),
+    sessions: Some("session-state"),
+    session_files: SessionFiles::Folders(&["session-state"]),
+    tested_version: None,
+};
+
+pub static CURSOR: KnownFormat = KnownFormat {
+    name: "cursor",
+    program: Program {
+        name: "Cursor CLI",
+        places: &[Place { variable: Some(("CURSOR_CONFIG_DIR", "")), home: &[".cursor"] }],
+    },
+    transcripts: Some(&Cursor),
+    sessions: Some("projects"),
+    session_files: SessionFiles::At(|path| {
+        path.names().any(|name| name.as_bytes() == b"agent-transcripts")
+    }),
+    tested_version: None,
+};
+
+pub static CLINE: KnownFormat = KnownFormat {
+    name: "cline",
+    program: Program {
+        name: "Cline",
+        places: &[
+            Place { variable: Some(("CLINE_DIR", "data")), home: &[".cline/data"] },
+            Place {
+                variable: None,
+                home: &[
+                    ".config/Code/User/globalStorage/saoudrizwan.claude-dev",
+                    ".config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
+                ],
+            },
+        ],
+    },
+    transcripts: Some(&Cline),
+    sessions: None,
+    session_files: SessionFiles::Folders(&["sessions", "tasks"]),
+    tested_version: None,
+};
+
+pub static PI: KnownFormat = KnownFormat {
+    name: "pi",
+    program: Program {
+        name: "pi",
         places: &[Place {
-            variable: Some(("XDG_DATA_HOME", "opencode")),
-            home: &[".local/share/opencode"],
+            variable: Some(("PI_CODING_AGENT_DIR", "sessions")),
+            home: &[".pi/agent/sessions", ".omp/agent/sessions", ".openclaw/agents"],
         }],
     },
-    Program { name: "pi", places: &[Place { variable: None, home: &[".pi/agent/sessions"] }] },
+    transcripts: Some(&Pi),
+    sessions: None,
+    session_files: SessionFiles::At(|path| Pi.locate(path).is_some()),
+    tested_version: None,
+};
+
+pub static DROID: KnownFormat = KnownFormat {
+    name: "droid",
+    program: Program { name: "Droid", places: &[Place { variable: None, home: &[".factory"] }] },
+    transcripts: Some(&Droid),
+    sessions: Some("sessions"),
+    session_files: SessionFiles::Folders(&["sessions"]),
+    tested_version: None,
+};
+
+pub static QWEN_CODE: KnownFormat = KnownFormat {
+    name: "qwen-code",
+    program: Program { name: "Qwen Code", places: &[Place { variable: None, home: &[".qwen"] }] },
+    transcripts: Some(&QwenCode),
+    sessions: Some("projects"),
+    session_files: SessionFiles::Folders(&["projects"]),
+    tested_version: None,
+};
+
+/// All formats in the order of recognition: the first that recognizes a file wins, so a format
+/// comes before those that would also accept its files.
+pub static FORMATS: [&KnownFormat; 13] = [
+    &SWARMLET,
+    &MINI_SWE_AGENT,
+    &SWE_AGENT,
+    &GEMINI_CLI,
+    &OPENHANDS,
+    &COPILOT_CLI,
+    &CLINE,
+    &PI,
+    &DROID,
+    &QWEN_CODE,
+    &CURSOR,
+    &CODEX,
+    &CLAUDE_CODE,
 ];
+
+pub static UNREAD_PROGRAMS: [Program; 1] = [Program {
+    name: "opencode",
+    places: &[Place {
+        variable: Some(("XDG_DATA_HOME", "opencode")),
+        home: &[".local/share/opencode"],
+    }],
+}];
 
 impl fmt::Debug for KnownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

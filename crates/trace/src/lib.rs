@@ -52,10 +52,16 @@
 //! place, with a flaw that every generated file shows. A record and the outputs that it names are
 //! read between two fingerprints. If these differ, both are read again.
 
+mod blocks;
 mod bounded;
 mod check;
 mod claude_code;
+mod cline;
 mod codex;
+mod copilot_cli;
+mod cursor;
+mod droid;
+mod file_tools;
 mod gemini_cli;
 mod input;
 mod instances;
@@ -66,7 +72,9 @@ mod lenient;
 mod meta;
 mod mini_swe_agent;
 mod openhands;
+mod pi;
 mod probe;
+mod qwen_code;
 #[cfg(test)]
 #[path = "../../../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -79,13 +87,19 @@ mod walk;
 
 pub use claude_code::ClaudeCode;
 pub use claude_code::ended_task;
+pub use cline::Cline;
 pub use codex::{Codex, UnreportedSubagent, unreported_subagents};
+pub use copilot_cli::CopilotCli;
+pub use cursor::Cursor;
+pub use droid::Droid;
 pub use gemini_cli::GeminiCli;
 pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;
 pub use openhands::OpenHands;
+pub use pi::Pi;
 pub use probe::{Probe, ProbeBudget};
+pub use qwen_code::QwenCode;
 pub use swarmlet::Swarmlet;
 pub use swarmlet::python_to_json;
 pub use swe_agent::SweAgent;

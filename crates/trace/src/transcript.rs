@@ -34,7 +34,7 @@ mod worker;
 mod zstd;
 
 pub(super) use self::builder::{IndexBuilder, RecordOrigin};
-pub(super) use self::calls::shorten_id;
+pub(super) use self::calls::{parse_arguments, shorten_id};
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
 pub use self::index::ReportedEnd;

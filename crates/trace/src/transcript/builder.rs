@@ -474,6 +474,11 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
+    pub(crate) fn has_tokens(&self, number: usize) -> bool {
+        let conversation = self.index.numbered(number);
+        conversation.is_some_and(|own| !own.tokens.is_empty() || !own.recent_messages.is_empty())
+    }
+
     /// Sets the model of a conversation unless it is known already.
     pub(crate) fn set_default_model(&mut self, number: usize, model: &str) {
         if let Some(conversation) = self.conversation(number).filter(|_| !model.is_empty()) {

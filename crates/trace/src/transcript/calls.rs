@@ -95,7 +95,7 @@ pub(super) fn add_call(
     Some(at)
 }
 
-fn parse_arguments(arguments: &Arguments<'_>) -> Option<Value> {
+pub(crate) fn parse_arguments(arguments: &Arguments<'_>) -> Option<Value> {
     let parsed = arguments.as_text().and_then(bounded::parse_any);
     parsed.or_else(|| match arguments {
         Arguments::Text(text) => Some(Value::String(truncate(text.clone().into_owned(), TEXT_MAX))),
