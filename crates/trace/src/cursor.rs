@@ -25,6 +25,8 @@ const SUBAGENTS: &str = "subagents";
 const REDACTED: &str = "[REDACTED]";
 /// The words of a turn that its user stopped.
 const ABORTED: &str = "User aborted request";
+/// The beginning of a line, and what follows it.
+const LONG_SIGNS: [&[u8]; 2] = [b"{\"role\":\"user\"", b"\"content\":"];
 const TOOLS: &FileTools = &[
     ("Read", FileTool::Read),
     ("ReadFile", FileTool::Read),
@@ -76,16 +78,19 @@ impl TranscriptFormat for Cursor {
     }
 
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
+        let is_own = |line: &TranscriptLine<'_>| {
+            let has_content =
+                line.message.0.as_ref().is_some_and(|message| message.content.is_some());
+            // Other programs state a type.
+            line.kind.0.is_none()
+                && line.uuid.0.is_none()
+                && matches!(line.role.as_str(), "user" | "assistant")
+                && has_content
+        };
+        let is_long =
+            || probe.head().starts_with(LONG_SIGNS[0]) && probe.has_long_line_with(&LONG_SIGNS);
         probe.name().ends_with(SUFFIX.as_bytes())
-            && probe.first_lines::<TranscriptLine<'_>>(1).iter().any(|line| {
-                let has_content =
-                    line.message.0.as_ref().is_some_and(|message| message.content.is_some());
-                // Other programs state a type.
-                line.kind.0.is_none()
-                    && line.uuid.0.is_none()
-                    && matches!(line.role.as_str(), "user" | "assistant")
-                    && has_content
-            })
+            && (probe.first_lines(1).iter().any(is_own) || is_long())
     }
 
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {

@@ -465,8 +465,8 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, Codex CLI or Claude \
-             Code"
+             transcripts of mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, GitHub Copilot CLI, \
+             Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }

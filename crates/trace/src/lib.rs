@@ -74,6 +74,8 @@ mod mini_swe_agent;
 mod openhands;
 mod pi;
 mod probe;
+#[cfg(test)]
+mod programs;
 mod qwen_code;
 #[cfg(test)]
 #[path = "../../../tests/support/scale.rs"]

@@ -109,6 +109,13 @@ impl<'a> Probe<'a> {
         lines.filter_map(|line| serde_json::from_slice::<MaybeObject<T>>(line).ok()?.0).collect()
     }
 
+    /// Returns true if the first line is too long to be decoded and begins with all `signs`.
+    pub(super) fn has_long_line_with(&self, signs: &[&[u8]]) -> bool {
+        let head = self.head();
+        memchr::memchr(b'\n', self.long_head()).is_none()
+            && signs.iter().all(|sign| memchr::memmem::find(head, sign).is_some())
+    }
+
     /// Returns the last 4 KiB. Empty if the file cannot be read.
     pub fn tail(&self) -> Vec<u8> {
         let size = self.file().and_then(|file| Some(file.stat_without_acl().ok()?.size));

@@ -31,6 +31,8 @@ const AGENT_PREFIX: &str = "agent-";
 /// The beginning of the result of a command that goes on in the background, and of its ID.
 const STARTED: &str = "Background shell started.";
 const STARTED_ID: &str = "id: ";
+/// Names of fields at the beginning of a line.
+const SIGNS: [&[u8]; 3] = [b"\"uuid\"", b"\"sessionId\"", b"\"parts\""];
 const TOOLS: &FileTools = &[
     ("read_file", FileTool::Read),
     ("write_file", FileTool::Write),
@@ -164,11 +166,12 @@ impl TranscriptFormat for QwenCode {
     }
 
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
+        let is_own = |line: &SessionLine<'_>| {
+            let parts = line.message.0.as_ref().map(|message| message.parts.is_some());
+            line.uuid.0.is_some() && line.session_id.0.is_some() && parts == Some(true)
+        };
         probe.name().ends_with(SUFFIX.as_bytes())
-            && probe.first_lines::<SessionLine<'_>>(3).iter().any(|line| {
-                let parts = line.message.0.as_ref().map(|message| message.parts.is_some());
-                line.uuid.0.is_some() && line.session_id.0.is_some() && parts == Some(true)
-            })
+            && (probe.first_lines(3).iter().any(is_own) || probe.has_long_line_with(&SIGNS))
     }
 
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
