@@ -13,7 +13,7 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    ClaudeCode, Cline, Codex, CopilotCli, Cursor, Detection, Droid, Format, GeminiCli,
+    Atif, ClaudeCode, Cline, Codex, CopilotCli, Cursor, Detection, Droid, Format, GeminiCli,
     MiniSweAgent, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
@@ -160,6 +160,15 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
+pub static ATIF: KnownFormat = KnownFormat {
+    name: "atif",
+    program: Program { name: "ATIF", places: &[] },
+    transcripts: Some(&Atif),
+    sessions: None,
+    session_files: SessionFiles::At(|path| Atif.locate(path).is_some()),
+    tested_version: None,
+};
+
 pub static COPILOT_CLI: KnownFormat = KnownFormat {
     name: "copilot-cli",
     program: Program {
@@ -179,7 +188,8 @@ pub static CURSOR: KnownFormat = KnownFormat {
         places: &[Place { variable: Some(("CURSOR_CONFIG_DIR", "")), home: &[".cursor"] }],
     },
     transcripts: Some(&Cursor),
-    sessions: Some("projects"),
+    // An empty directory of this name is more likely Claude Code's.
+    sessions: None,
     session_files: SessionFiles::At(|path| {
         path.names().any(|name| name.as_bytes() == b"agent-transcripts")
     }),
@@ -226,7 +236,7 @@ pub static DROID: KnownFormat = KnownFormat {
     name: "droid",
     program: Program { name: "Droid", places: &[Place { variable: None, home: &[".factory"] }] },
     transcripts: Some(&Droid),
-    sessions: Some("sessions"),
+    sessions: None,
     session_files: SessionFiles::Folders(&["sessions"]),
     tested_version: None,
 };
@@ -235,15 +245,16 @@ pub static QWEN_CODE: KnownFormat = KnownFormat {
     name: "qwen-code",
     program: Program { name: "Qwen Code", places: &[Place { variable: None, home: &[".qwen"] }] },
     transcripts: Some(&QwenCode),
-    sessions: Some("projects"),
+    sessions: None,
     session_files: SessionFiles::Folders(&["projects"]),
     tested_version: None,
 };
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 13] = [
+pub static FORMATS: [&KnownFormat; 14] = [
     &SWARMLET,
+    &ATIF,
     &MINI_SWE_AGENT,
     &SWE_AGENT,
     &GEMINI_CLI,
@@ -465,7 +476,7 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, GitHub Copilot CLI, \
+             transcripts of ATIF, mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, GitHub Copilot CLI, \
              Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");

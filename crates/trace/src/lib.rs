@@ -52,6 +52,7 @@
 //! place, with a flaw that every generated file shows. A record and the outputs that it names are
 //! read between two fingerprints. If these differ, both are read again.
 
+mod atif;
 mod blocks;
 mod bounded;
 mod check;
@@ -87,6 +88,7 @@ mod transcript;
 mod value;
 mod walk;
 
+pub use atif::Atif;
 pub use claude_code::ClaudeCode;
 pub use claude_code::ended_task;
 pub use cline::Cline;

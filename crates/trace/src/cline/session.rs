@@ -217,12 +217,12 @@ fn turn<'a>(message: &'a Message<'_>) -> Option<Turn<'a>> {
             Some(Turn {
                 role: if request.is_some() { Role::User } else { Role::System },
                 results,
-                event: match request {
+                event: match &request {
                     Some(_) => TurnEvent::Message,
                     None => TurnEvent::ProgramText,
                 },
+                text: request.clone().map_or(text, Cow::Owned),
                 request: request.map(Cow::Owned),
-                text,
                 ..turn
             })
         }

@@ -1,3 +1,5 @@
+//! Sessions and tasks of Cline.
+
 use super::*;
 
 fn message(number: i64, role: &str, content: Value) -> Value {

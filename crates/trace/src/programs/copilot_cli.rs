@@ -1,3 +1,5 @@
+//! Sessions of GitHub Copilot CLI.
+
 use super::*;
 
 const PATH: &str = "session-state/s1/events.jsonl";

@@ -1,3 +1,5 @@
+//! Transcripts of Cursor CLI.
+
 use super::*;
 
 const PATH: &str = "projects/shop/agent-transcripts/s1/s1.jsonl";

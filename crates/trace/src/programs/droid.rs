@@ -1,3 +1,5 @@
+//! Sessions of Droid.
+
 use super::*;
 
 fn message(number: u64, role: &str, content: Value) -> Value {

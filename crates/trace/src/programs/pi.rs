@@ -1,3 +1,5 @@
+//! Sessions of pi and omp.
+
 use super::*;
 
 const PATH: &str = "--shop--/2026-11-26T22-40-00-000Z_s1.jsonl";
@@ -132,7 +134,6 @@ fn error_of_the_api_and_a_stop_are_no_answers() {
     assert_eq!(seen.status(), (Status::Unknown, Some("interrupted")));
 }
 
-/// Promise: Work that is copied from another session counts there only.
 #[test]
 fn branch_holds_only_what_came_after_it() {
     let fork = json!({"type": "session", "version": 3, "id": "s3", "timestamp": time(20), "cwd": "/shop",

@@ -1,3 +1,5 @@
+//! Sessions of Qwen Code and their subagents.
+
 use super::*;
 
 fn line(number: u64, kind: &str, message: Value, more: Value) -> Value {

@@ -66,6 +66,8 @@ pub(crate) struct IndexBuilder<'f> {
     /// Number of the conversation of the document that is being read, once it has one.
     document: Option<usize>,
     inputs: InputBudget,
+    /// True if the document states the tokens of the whole conversation.
+    pub(crate) states_total: bool,
 }
 
 impl<'f> IndexBuilder<'f> {
@@ -85,6 +87,7 @@ impl<'f> IndexBuilder<'f> {
             records: HashMap::new(),
             seen: index.seen.iter().copied().collect(),
             document: None,
+            states_total: false,
             agents: index
                 .agents
                 .iter()
