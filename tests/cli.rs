@@ -8,6 +8,7 @@ mod discovery;
 pub mod doctor;
 mod ending;
 mod expand;
+mod export;
 mod hook;
 mod hook_codex;
 mod log;

@@ -272,7 +272,7 @@ fn format_option_names_the_formats_and_forces_one() {
     };
     assert!(read("claude-code").assert_success().out.contains("session"));
     assert!(read("swarmlet").assert_success().out.contains("w1"));
-    read("other").assert_failure(2, &["'other'", "swarmlet, mini-swe-agent"]);
+    read("other").assert_failure(2, &["'other'", "swarmlet, atif, mini-swe-agent"]);
     let mut command = swarmletfs(["mount", "-o", "format=other", "/no/such/point"]);
     command.arg("--store").arg(store.path());
     run(command).assert_failure(
@@ -285,7 +285,7 @@ fn format_option_names_the_formats_and_forces_one() {
     // `expand` has another option of this name.
     let mut command = swarmletfs(["expand", "--store-format", "other", "--store"]);
     command.arg(store.path());
-    run(command).assert_failure(2, &["swarmlet, mini-swe-agent"]);
+    run(command).assert_failure(2, &["swarmlet, atif, mini-swe-agent"]);
     // Without a store, only the places of the format's program are used.
     let sandbox = MountSandbox::new();
     let home = sandbox.folder("home");
@@ -390,4 +390,45 @@ fn first_run_makes_the_store_of_its_workspace() {
     let mut homeless = swarmletfs(["run", "--", "true"]);
     homeless.env_remove("HOME").env_remove("XDG_STATE_HOME").current_dir(&elsewhere);
     run(homeless).assert_failure(125, &["neither $XDG_STATE_HOME nor $HOME is set", "--store"]);
+}
+
+/// Promise: All places with sessions are found and shown together.
+#[test]
+fn sessions_of_every_program_are_found_at_home() {
+    if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
+        skip("this machine has a store at a known path");
+        return;
+    }
+    let sandbox = MountSandbox::new();
+    let home = sandbox.folder("home");
+    let sessions = [
+        (
+            ".copilot/session-state/s/events.jsonl",
+            r#"{"type":"session.start","data":{"sessionId":"s"}}"#,
+        ),
+        (
+            ".cursor/projects/p/agent-transcripts/s/s.jsonl",
+            r#"{"role":"user","message":{"content":"look"}}"#,
+        ),
+        (".cline/data/sessions/s/s.messages.json", r#"{"sessionId":"s","messages":[]}"#),
+        (".pi/agent/sessions/p/x_s.jsonl", r#"{"type":"session","id":"s","cwd":"/p"}"#),
+        (".omp/agent/sessions/p/x_s.jsonl", r#"{"type":"session","id":"o","cwd":"/p"}"#),
+        (".factory/sessions/p/s.jsonl", r#"{"type":"session_start","id":"s","cwd":"/p"}"#),
+        (
+            ".qwen/projects/p/chats/s.jsonl",
+            r#"{"uuid":"u","sessionId":"s","type":"user","message":{"role":"user","parts":[{"text":"look"}]}}"#,
+        ),
+    ];
+    for (path, line) in sessions {
+        let file = home.join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, format!("{line}\n")).unwrap();
+    }
+    let done = run(at_home(&home, ["ls", "by/source"]));
+    let found = "cline\ncopilot-cli\ncursor\ndroid\npi\nqwen-code\n";
+    assert_eq!(done.assert_success().out, found, "{}", done.err);
+    assert!(done.err.contains(".omp/agent/sessions (the sessions of pi)"), "{}", done.err);
+    let checked =
+        run(at_home(&home, ["validate", "--store", home.join(".qwen").to_str().unwrap()]));
+    checked.assert_success();
 }

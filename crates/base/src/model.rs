@@ -327,8 +327,7 @@ impl Worker {
         }
     }
 
-    /// Marks the worker as abandoned unless it has finished, waits for a person, or is of a kind
-    /// whose records state no end: such a worker may have ended well.
+    /// Marks the worker as abandoned unless it has finished, waits for a person, or states no end.
     pub fn abandon(&mut self) {
         let is_unstated = self.status == Status::Unknown && self.status_source.is_none();
         if !self.status.is_finished() && self.status != Status::Waiting && !is_unstated {

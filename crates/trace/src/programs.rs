@@ -1,6 +1,7 @@
 //! Tests of the smaller readers on the shared transcript: a sample for each program, and what holds
 //! for all of them.
 
+mod atif;
 mod cline;
 mod copilot_cli;
 mod cursor;
@@ -28,6 +29,7 @@ struct Sample {
 
 fn samples() -> Vec<Sample> {
     vec![
+        atif::sample(),
         cline::sample(),
         cline::old_sample(),
         copilot_cli::sample(),

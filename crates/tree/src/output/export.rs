@@ -291,3 +291,188 @@ fn object(arguments: &Value) -> Map<String, Value> {
         other => Map::from_iter([("input".to_owned(), other.clone())]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
+
+    use super::*;
+    use crate::scale::cases;
+    use swarmletfs_base::deadline::Deadline;
+    use swarmletfs_base::model::Worker;
+    use swarmletfs_base::name::RelPath;
+    use swarmletfs_base::store::{Memory, read_range};
+    use swarmletfs_trace::{Atif, Format, RecordSource, Swarmlet};
+
+    /// A call as it is read again: tool, outcome, exit code and output.
+    type SeenCall = (String, Outcome, Option<i64>, String);
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof!["[a-z \"\\\\\n]{1,20}", Just("漢\u{202e}\u{7f}".to_owned())]
+    }
+
+    fn call() -> impl Strategy<Value = ExportedCall> {
+        let outcomes = [Outcome::Ok, Outcome::Failed, Outcome::NotRun, Outcome::Unknown];
+        let arguments = prop_oneof![
+            text().prop_map(|text| json!({"command": text})),
+            Just(json!({"path": "a", "edits": [{"old": 1}]})),
+            Just(json!({})),
+        ];
+        let outcome = proptest::sample::select(outcomes.to_vec());
+        ("[a-zA-Z_]{1,9}", outcome, option::of(1..200_i64), text(), arguments).prop_map(
+            |(tool, outcome, code, output, arguments)| ExportedCall {
+                seq: 0,
+                tool,
+                at: None,
+                arguments,
+                outcome,
+                // A format of our own has a code for a failure only.
+                exit_code: code.filter(|_| outcome == Outcome::Failed),
+                duration_ms: None,
+                is_open: false,
+                output: Some(output),
+                is_cut: false,
+            },
+        )
+    }
+
+    fn worker() -> impl Strategy<Value = ExportedWorker> {
+        let roles = proptest::sample::select(vec!["user", "assistant", "system"]);
+        let step = (roles, text(), vec(call(), 0..4));
+        (vec(step, 1..12), text()).prop_map(|(steps, task)| {
+            let mut seq = 0;
+            let steps = steps.into_iter().map(|(role, text, mut calls)| {
+                calls.retain(|_| role == "assistant");
+                for call in &mut calls {
+                    seq += 1;
+                    call.seq = seq;
+                }
+                Step {
+                    at: None,
+                    role: role.into(),
+                    model: String::new(),
+                    text,
+                    request: None,
+                    thinking: String::new(),
+                    calls,
+                }
+            });
+            ExportedWorker {
+                id: "w1".into(),
+                source: "lab".into(),
+                parent: Some("lead".into()),
+                run: Some("run 1".into()),
+                owner: None,
+                kind: None,
+                title: "A title".into(),
+                task,
+                status: "failed",
+                outcome: Some("failed"),
+                error: None,
+                model: Some("lab-1".into()),
+                cwd: Some("/shop".into()),
+                branch: None,
+                started_at: None,
+                finished_at: None,
+                tokens: Some(Tokens { input: 90, output: 20, cache_read: 10, ..Tokens::default() }),
+                cost_usd: Some(0.25),
+                final_words: None,
+                steps: steps.collect(),
+            }
+        })
+    }
+
+    fn read(format: &dyn Format, store: &Memory) -> (Worker, Record, Vec<SeenCall>) {
+        let path = format.find_workers(store).unwrap().folders.pop().unwrap();
+        let folder = format.enter(store, &path).unwrap();
+        let worker = format.read_worker(&*folder, &path, None);
+        let source = RecordSource { folder: &*folder, outputs: None };
+        let record = format.read_record(source, &worker, Deadline::never()).unwrap();
+        let calls = record.trace.calls.iter().map(|call| {
+            let bytes = read_range(&*folder.open(&call.path).unwrap(), 0, 1 << 20).unwrap();
+            let output = String::from_utf8(bytes).unwrap();
+            (call.tool.clone(), call.outcome, call.exit_code, output)
+        });
+        (worker, record.clone(), calls.collect())
+    }
+
+    fn expected(worker: &ExportedWorker) -> Vec<SeenCall> {
+        let calls = worker.calls().map(|call| {
+            let output = call.output.clone().unwrap_or_default();
+            (call.tool.clone(), call.outcome, call.exit_code, output)
+        });
+        calls.collect()
+    }
+
+    proptest! {
+        #![proptest_config(cases(300))]
+
+        /// Promise: An exported trajectory is read with the same calls, outcomes and texts.
+        #[test]
+        fn trajectory_is_read_as_it_was_exported(worker in worker()) {
+            let store = Memory::new();
+            store.write(&RelPath::constant("w1.json"), atif::atif(&worker).to_string());
+            let (seen, record, calls) = read(&Atif::transcripts(), &store);
+            prop_assert_eq!(calls, expected(&worker));
+            prop_assert_eq!(seen.status.as_str(), "failed");
+            prop_assert_eq!(seen.id.to_text(), "w1");
+            prop_assert_eq!(seen.parent.as_deref(), Some("lead"));
+            prop_assert_eq!(seen.run.as_deref(), Some("run 1"));
+            prop_assert_eq!(record.trace.tokens, worker.tokens);
+            prop_assert_eq!(record.trace.cost.map(|cost| cost.total.dollars()), worker.cost_usd);
+        }
+
+        /// Promise: An exported store is read with the same calls, outcomes and texts.
+        #[test]
+        fn store_is_read_as_it_was_exported(worker in worker()) {
+            let memory = Memory::new();
+            for StoreFile { path, content } in store(&worker) {
+                let path = path.iter().fold(RelPath::root(), |path, name| path.join(name));
+                memory.write(&path, content);
+            }
+            let (seen, _, calls) = read(&Swarmlet::default(), &memory);
+            prop_assert_eq!(calls.len(), expected(&worker).len());
+            for (seen, wanted) in calls.iter().zip(expected(&worker)) {
+                prop_assert_eq!((&seen.1, seen.2, &seen.3), (&wanted.1, wanted.2, &wanted.3));
+            }
+            prop_assert_eq!(seen.status.as_str(), "failed");
+            prop_assert_eq!((seen.parent.as_deref(), seen.run.as_deref()), (Some("lead"), Some("run 1")));
+        }
+
+        #[test]
+        fn spans_are_parsed_and_belong_to_their_worker(worker in worker()) {
+            let request = otlp(&worker, "lead");
+            let spans = request["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+            prop_assert_eq!(spans.len(), worker.calls().count() + 1);
+            let own = spans.last().unwrap();
+            for span in &spans[..spans.len() - 1] {
+                prop_assert_eq!(&span["parentSpanId"], &own["spanId"]);
+                prop_assert_eq!(&span["traceId"], &own["traceId"]);
+            }
+            prop_assert_eq!(own["traceId"].as_str().unwrap().len(), 32);
+        }
+    }
+
+    /// Promise: A redacted export has no name of a home folder.
+    #[test]
+    fn redaction_leaves_no_name_in_any_text() {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let mut worker = worker().new_tree(&mut runner).unwrap().current();
+        let secret = "/Users/annabel/x by Annabel <annabel@lab.example> from 10.1.2.3";
+        worker.for_each_text(&mut |text| text.push_str(secret));
+        worker.id = "w1".into();
+        let mut redaction = Redaction::default();
+        redaction.learn(&worker);
+        redaction.redact(&mut worker);
+        let all = [atif::atif(&worker), otlp(&worker, "w1"), Value::from(worker.lines())];
+        for text in all.map(|value| value.to_string().to_lowercase()) {
+            for secret in ["annabel", "lab.example", "10.1.2.3"] {
+                assert!(!text.contains(secret), "{secret} in {text}");
+            }
+        }
+        assert!(redaction.counts()["user"] > 0);
+    }
+}

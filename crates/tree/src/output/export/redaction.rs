@@ -20,16 +20,13 @@ const USER: &str = "user";
 /// Beginnings of addresses that every machine has.
 const LOCAL: [&str; 3] = ["127.", "0.0.0.0", "255."];
 
-/// A home folder, and a home folder in the name that programs make of a path.
-static HOMES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    [
-        r"(?i)(/home/|/Users/|[A-Z]:\\+Users\\+)([A-Za-z0-9_.][A-Za-z0-9_.-]*)",
-        r"(?i)([-/](?:Users|home)-)([A-Za-z0-9_.]+)",
-    ]
-    .into_iter()
-    .filter_map(|pattern| Regex::new(pattern).ok())
-    .collect()
+/// A home folder.
+static HOME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)(/home/|/Users/|[A-Z]:\\+Users\\+)([A-Za-z0-9_.][A-Za-z0-9_.-]*)").ok()
 });
+/// A home folder in the name that programs make of a path.
+static NAMED_HOME: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)([-/](?:Users|home)-)([A-Za-z0-9_.]+)").ok());
 /// Kinds of text, each with the word that replaces it.
 static KINDS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
     [
@@ -70,9 +67,11 @@ impl Redaction {
     pub fn learn(&mut self, worker: &ExportedWorker) {
         let mut worker = worker.clone();
         worker.for_each_text(&mut |text| {
-            for found in HOMES.iter().flat_map(|home| home.captures_iter(text)) {
+            for found in
+                HOME.iter().chain(NAMED_HOME.iter()).flat_map(|home| home.captures_iter(text))
+            {
                 let name = group(&found, 2).trim_end_matches(['.', '-']).to_lowercase();
-                if !name.is_empty() && !COMMON_NAMES.contains(&name.as_str()) {
+                if !is_common(&name) {
                     self.names.insert(name);
                 }
             }
@@ -111,36 +110,36 @@ impl Redaction {
             });
             text = replaced.into_owned();
         }
-        for home in HOMES.iter() {
-            let replaced = home.replace_all(&text, |found: &Captures<'_>| {
-                let name = group(found, 2).trim_end_matches(['.', '-']);
-                let rest = group(found, 2).get(name.len()..).unwrap_or_default();
-                let is_common = COMMON_NAMES.contains(&name.to_lowercase().as_str());
-                match is_common || name.is_empty() {
-                    true => group(found, 0).to_owned(),
-                    false => {
-                        format!(
-                            "{}{}{rest}",
-                            group(found, 1),
-                            self.word(USER, &name.to_lowercase())
-                        )
-                    }
+        text = self.without_homes(&text, HOME.as_ref());
+        if let Some(finder) = self.finder.clone() {
+            // A match takes the characters around a name, which a name beside it needs, too.
+            for _ in 0..2 {
+                let replaced = finder.replace_all(&text, |found: &Captures<'_>| {
+                    let (long, short) = (group(found, 1), group(found, 3));
+                    let name = if long.is_empty() { short } else { long };
+                    let word = self.word(USER, &name.to_lowercase());
+                    format!("{}{word}{}", group(found, 2), group(found, 4))
+                });
+                text = replaced.into_owned();
+            }
+        }
+        self.without_homes(&text, NAMED_HOME.as_ref())
+    }
+
+    /// Replaces the names in home folders that `pattern` finds.
+    fn without_homes(&mut self, text: &str, pattern: Option<&Regex>) -> String {
+        let Some(pattern) = pattern else { return text.to_owned() };
+        let replaced = pattern.replace_all(text, |found: &Captures<'_>| {
+            let name = group(found, 2).trim_end_matches(['.', '-']);
+            let rest = group(found, 2).get(name.len()..).unwrap_or_default();
+            match is_common(name) {
+                true => group(found, 0).to_owned(),
+                false => {
+                    format!("{}{}{rest}", group(found, 1), self.word(USER, &name.to_lowercase()))
                 }
-            });
-            text = replaced.into_owned();
-        }
-        let Some(finder) = self.finder.clone() else { return text };
-        // A match takes the characters around a name, which a name beside it needs, too.
-        for _ in 0..2 {
-            let replaced = finder.replace_all(&text, |found: &Captures<'_>| {
-                let (long, short) = (group(found, 1), group(found, 3));
-                let name = if long.is_empty() { short } else { long };
-                let word = self.word(USER, &name.to_lowercase());
-                format!("{}{word}{}", group(found, 2), group(found, 4))
-            });
-            text = replaced.into_owned();
-        }
-        text
+            }
+        });
+        replaced.into_owned()
     }
 
     fn word(&mut self, kind: &'static str, text: &str) -> String {
@@ -177,6 +176,10 @@ fn finder(names: &BTreeSet<String>) -> Option<Regex> {
     Regex::new(&pattern).ok()
 }
 
+fn is_common(name: &str) -> bool {
+    name.is_empty() || COMMON_NAMES.contains(&name.to_lowercase().as_str())
+}
+
 fn group<'t>(found: &Captures<'t>, number: usize) -> &'t str {
     found.get(number).map(|found| found.as_str()).unwrap_or_default()
 }
@@ -209,7 +212,7 @@ mod tests {
         ] {
             assert_eq!(redaction.redacted(text), redacted, "{text}");
         }
-        assert_eq!(redaction.counts()["user"], 6);
+        assert_eq!(redaction.counts()["user"], 5);
     }
 
     #[test]
