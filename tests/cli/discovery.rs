@@ -428,7 +428,5 @@ fn sessions_of_every_program_are_found_at_home() {
     let found = "cline\ncopilot-cli\ncursor\ndroid\npi\nqwen-code\n";
     assert_eq!(done.assert_success().out, found, "{}", done.err);
     assert!(done.err.contains(".omp/agent/sessions (the sessions of pi)"), "{}", done.err);
-    let checked =
-        run(at_home(&home, ["validate", "--store", home.join(".qwen").to_str().unwrap()]));
-    checked.assert_success();
+    run(at_home(&home, ["validate", home.join(".qwen").to_str().unwrap()])).assert_success();
 }
