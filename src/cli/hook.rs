@@ -31,8 +31,10 @@ use crate::model::{Status, Worker};
 use crate::name::{Name, RelPath};
 use crate::output::verdict::{HEAD, verdict};
 use crate::store::Disk;
-use crate::trace::known::{CLAUDE_CODE, CODEX};
-use crate::trace::{KnownFormat, ReportedEnd, ended_task, unreported_subagents};
+use crate::trace::known::{CLAUDE_CODE, CODEX, COPILOT_CLI};
+use crate::trace::{
+    KnownFormat, ReportedEnd, ended_copilot_agent, ended_task, unreported_subagents,
+};
 use crate::view::{Filter, View};
 
 const CLAUDE_CODE_HELP: &str = "\
@@ -63,13 +65,27 @@ The command reads the hook's JSON from stdin. For every other event, for input t
 understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
 on the command line.";
 
+const COPILOT_HELP: &str = "\
+`swarmletfs hook install copilot` puts it into a file of its own among the program's hooks.
+
+When a subagent has ended, the model that started it receives at most 800 bytes, as with Claude \
+Code: with the result of its call of task, or of read_agent for one in the background.
+
+Example:
+  swarmletfs hook copilot < event.json             what the hook would say to an event
+
+The command reads the hook's JSON from stdin. For every other event, for input that it does not \
+understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
+on the command line.";
+
 const INPUT_MAX: u64 = 1 << 20;
 
 pub(super) const HELP: &str = "\
 Examples:
   swarmletfs hook install claude-code
   swarmletfs hook claude-code < event.json
-  swarmletfs hook install codex";
+  swarmletfs hook install codex
+  swarmletfs hook install copilot";
 
 /// The program that runs the hook.
 #[derive(Debug, Subcommand)]
@@ -80,6 +96,9 @@ pub(super) enum HookCommand {
     /// Answer a hook of Codex CLI, whose JSON is read from stdin
     #[command(after_help = CODEX_HELP)]
     Codex(HookArgs),
+    /// Answer a hook of GitHub Copilot CLI, whose JSON is read from stdin
+    #[command(after_help = COPILOT_HELP)]
+    Copilot(HookArgs),
     /// Put a hook into the settings of its program, or take it out
     #[command(after_help = install::HELP)]
     Install(install::InstallArgs),
@@ -97,6 +116,7 @@ pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
     match command {
         HookCommand::ClaudeCode(arguments) => Ok(answer_hook(&CLAUDE_CODE, arguments)),
         HookCommand::Codex(arguments) => Ok(answer_hook(&CODEX, arguments)),
+        HookCommand::Copilot(arguments) => Ok(answer_hook(&COPILOT_CLI, arguments)),
         HookCommand::Install(arguments) => install::run(arguments),
     }
 }
@@ -160,6 +180,9 @@ struct HookOutput<'a> {
 
 /// Returns the answer to a hook, or `None` if there is nothing to say before `end`.
 fn answer(program: &'static KnownFormat, input: &[u8], end: Instant) -> Option<String> {
+    if program.name == COPILOT_CLI.name {
+        return answer_copilot(input, end);
+    }
     let event: HookEvent = serde_json::from_slice(input).ok()?;
     let folders = discover::folders_of(program);
     let context = folders.into_iter().find_map(|path| {
@@ -195,10 +218,11 @@ impl ProgramFolder {
     }
 
     /// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read in time.
-    /// `amend` adds what the session knows about the worker, and returns true if it has ended.
+    /// The worker is `agent`, if the transcript holds several. `amend` adds what the session knows about the worker, and returns true if it has ended.
     fn verdict_on(
         &self,
         transcript: RelPath,
+        agent: Option<&str>,
         amend: impl FnOnce(&mut Worker) -> bool,
     ) -> Option<String> {
         let format = self.program.create_for_file(transcript.clone())?;
@@ -206,7 +230,13 @@ impl ProgramFolder {
         // A worker that has written nothing for long may still run.
         let source = source.with_stale_after(Duration::MAX);
         let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;
-        let member = view.visible().members.first()?.clone();
+        let visible = view.visible();
+        let mut members = visible.members.iter();
+        let member = match agent {
+            Some(agent) => members.find(|member| member.name.to_text() == agent)?,
+            None => members.next()?,
+        };
+        let member = member.clone();
         let fingerprint = view.fingerprint(&member, false).ok()?;
         let mut record = view.record(&member, &fingerprint, Deadline::new(&self.end)).ok()?;
         let has_ended = amend(&mut Arc::make_mut(&mut record).worker);
@@ -231,7 +261,7 @@ fn codex_context(folder: &ProgramFolder, event: &HookEvent) -> Option<String> {
     let store = Disk::open(&folder.path).ok().filter(|store| !store.is_in_own_mount())?;
     let subagents = unreported_subagents(&store, &session, HEAD)?;
     let verdicts = subagents.into_iter().filter_map(|subagent| {
-        folder.verdict_on(subagent.rollout, |worker| {
+        folder.verdict_on(subagent.rollout, None, |worker| {
             // The model knows a subagent by this name, not by its id.
             if let Some(path) = subagent.path {
                 worker.task_type = Some(path.as_str().into());
@@ -245,7 +275,65 @@ fn codex_context(folder: &ProgramFolder, event: &HookEvent) -> Option<String> {
     (!verdicts.is_empty()).then(|| verdicts.join("\n"))
 }
 
+/// An event of Copilot CLI, which names neither itself nor the subagent that ended.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CopilotEvent {
+    session_id: String,
+    tool_name: String,
+    tool_args: CopilotArguments,
+    tool_result: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct CopilotArguments {
+    /// What `task` asks a subagent.
+    prompt: Option<String>,
+    /// The subagent whose answer `read_agent` reads.
+    agent_id: Option<String>,
+}
+
+/// The answer that Copilot CLI adds to the result of the call.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CopilotAnswer {
+    additional_context: String,
+}
+
+/// Returns the answer to an event after a call: the verdict on the subagent that the call waited
+/// for, if it has ended.
+fn answer_copilot(input: &[u8], end: Instant) -> Option<String> {
+    let event: CopilotEvent = serde_json::from_slice(input).ok()?;
+    let is_result = event.tool_result.is_object() && is_plain(&event.session_id);
+    let agent = match event.tool_name.as_str() {
+        _ if !is_result => return None,
+        "task" => None,
+        "read_agent" => Some(event.tool_args.agent_id.filter(|id| is_plain(id))?),
+        _ => return None,
+    };
+    let prompt = event.tool_args.prompt.unwrap_or_default();
+    let session = RelPath::parse(format!("session-state/{}/events.jsonl", event.session_id)).ok()?;
+    discover::folders_of(&COPILOT_CLI).into_iter().find_map(|path| {
+        let store = Disk::open(&path).ok().filter(|store| !store.is_in_own_mount())?;
+        let folder = ProgramFolder { program: &COPILOT_CLI, path, end };
+        let agent = agent.clone().or_else(|| {
+            let file = store.open(&session).ok()?;
+            ended_copilot_agent(&*file, &prompt, Deadline::new(&end))
+        })?;
+        let verdict = folder.verdict_on(session.clone(), Some(&agent), |worker| {
+            worker.status.is_finished()
+        })?;
+        serde_json::to_string(&CopilotAnswer { additional_context: verdict }).ok()
+    })
+}
+
 const ID_MAX: usize = 64;
+
+/// Returns true if a text can be the ID of a session or a subagent.
+fn is_plain(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)
+}
 
 /// The result of a call that ran a subagent.
 #[derive(Debug, Deserialize)]
@@ -261,7 +349,7 @@ fn claude_code_context(folder: &ProgramFolder, event: &HookEvent) -> Option<Stri
     let session = folder.beneath(&event.transcript_path)?;
     transcripts(&session, &agent)?.into_iter().find_map(|transcript| {
         // The reported end wins over the subagent's own record.
-        folder.verdict_on(transcript, |worker| {
+        folder.verdict_on(transcript, None, |worker| {
             if let Some(reported) = &reported {
                 reported.apply(worker);
             }
@@ -286,8 +374,7 @@ fn ended_agent(event: &HookEvent) -> Option<(String, Option<ReportedEnd>)> {
         }
         _ => return None,
     };
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some((id, reported))
+    is_plain(&id).then_some((id, reported))
 }
 
 /// Returns the possible paths of the transcript of `agent`: in the session's own folder or, in

@@ -2,7 +2,7 @@
 //! subagents as well.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
 use serde::de::MapAccess;
@@ -12,6 +12,8 @@ use serde_json::value::RawValue;
 
 use super::blocks::{between, number_after};
 use super::file_tools::{self, FileTool, FileTools};
+use super::json_text::json_text;
+use super::jsonl;
 use super::lenient::{
     Lenient, MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient,
 };
@@ -21,9 +23,11 @@ use super::transcript::{
     Shape, Stage, TitleSource, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent,
     Verdict, parse_millis,
 };
+use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, Outcome, Status, Tokens, Worker};
 use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::File;
 
 const FILE: &str = "events.jsonl";
 const SUFFIX: &str = ".jsonl";
@@ -33,6 +37,9 @@ const MAIN: &str = "main";
 const ENDED: (&str, &str) = ("<shellId: ", " completed with exit code ");
 /// The result of a command that goes on in the background.
 const STARTED: (&str, &str) = ("<command started in background with shellId: ", ">");
+/// The heading of what hooks add to a result, for the model.
+const GUIDANCE: &str = " Additional guidance from postToolUse hooks:\n";
+const GUIDANCE_BEGIN: &str = "\n\nTool \"";
 /// The codes of errors of calls that were not allowed to run.
 const REFUSALS: [&str; 2] = ["denied", "rejected"];
 /// The beginnings of the types of events that say nothing of the conversation.
@@ -479,6 +486,7 @@ fn call_part<'a>(request: &'a ToolRequest<'_>) -> CallPart<'a> {
 /// Returns the result of a call, and the end of a command in the background that it shows.
 fn results<'a>(data: &'a EventData<'_>) -> Vec<ResultPart<'a>> {
     let content = data.result.0.as_ref().map(|result| result.content.as_str()).unwrap_or_default();
+    let content = without_guidance(content);
     let last = content.trim_end().lines().next_back().unwrap_or_default();
     let ended = last.strip_prefix(ENDED.0).and_then(|rest| rest.split_once(ENDED.1));
     let shell = ended.map(|(shell, _)| shell);
@@ -532,6 +540,39 @@ fn results<'a>(data: &'a EventData<'_>) -> Vec<ResultPart<'a>> {
         ..ResultPart::default()
     });
     [own].into_iter().chain(end).collect()
+}
+
+/// Returns a result without what hooks added to it.
+fn without_guidance(content: &str) -> &str {
+    let Some((before, _)) = content.rsplit_once(GUIDANCE) else { return content };
+    before.rsplit_once(GUIDANCE_BEGIN).map_or(content, |(own, _)| own)
+}
+
+/// Returns the ID of the last subagent that was asked `prompt` and has ended, by the events of its
+/// session in `file`. Reads them until `deadline` passes.
+pub fn ended_copilot_agent(
+    file: &dyn File,
+    prompt: &str,
+    deadline: Deadline<'_>,
+) -> Option<String> {
+    let (mut asked, mut ended) = (HashSet::new(), None);
+    let read = jsonl::for_each(file, deadline, |line| {
+        let line = json_text(line);
+        let Some(event) = decode(&line) else { return false };
+        let agent = event.agent_id.as_str();
+        match (event.kind.as_str(), &event.data.0) {
+            ("user.message", Some(data)) if data.content.as_str().trim() == prompt.trim() => {
+                asked.insert(agent.to_owned());
+            }
+            ("subagent.completed" | "subagent.failed", _) if asked.contains(agent) => {
+                ended = Some(agent.to_owned());
+            }
+            _ => {}
+        }
+        true
+    });
+    read.ok()?;
+    ended.filter(|agent| !agent.is_empty())
 }
 
 fn edited_file(file: &EditedFile<'_>) -> FileAccess {

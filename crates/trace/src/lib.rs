@@ -93,7 +93,7 @@ pub use claude_code::ClaudeCode;
 pub use claude_code::ended_task;
 pub use cline::Cline;
 pub use codex::{Codex, UnreportedSubagent, unreported_subagents};
-pub use copilot_cli::CopilotCli;
+pub use copilot_cli::{CopilotCli, ended_copilot_agent};
 pub use cursor::Cursor;
 pub use droid::Droid;
 pub use gemini_cli::GeminiCli;

@@ -14,19 +14,21 @@ use crate::cli::discover;
 use crate::cli::terminal::Prompt;
 use crate::text::unified;
 use crate::trace::KnownFormat;
-use crate::trace::known::{CLAUDE_CODE, CODEX};
+use crate::trace::known::{CLAUDE_CODE, CODEX, COPILOT_CLI};
 
 pub(super) const HELP: &str = "\
 It shows the change to the settings and asks. Everything else in them stays; the file is written \
 anew with two spaces for each level. --remove takes out only what this command puts in.
 
-The settings of Codex are in hooks.json. Codex asks at its next start whether you trust the hook.
+The settings of Codex are in hooks.json. Codex asks at its next start whether you trust the hook. \
+Those of Copilot are hooks/swarmletfs.json, in a project .github/hooks/swarmletfs.json.
 
 Examples:
   swarmletfs hook install claude-code              for all projects of this user
   swarmletfs hook install claude-code --project    for the project in the current directory
   swarmletfs hook install claude-code --remove
   swarmletfs hook install codex
+  swarmletfs hook install copilot
 
 Exit code: 0, also if there is nothing to change; 1 if the answer is no, or after an error.";
 
@@ -54,6 +56,7 @@ pub(crate) struct InstallArgs {
 enum HookProgram {
     ClaudeCode,
     Codex,
+    Copilot,
 }
 
 /// The settings of a program.
@@ -65,7 +68,9 @@ struct HookSettings {
     /// The command that the hook runs, by which it is recognized.
     command: &'static str,
     /// The events of the hook, with the calls that they are about.
-    events: [(&'static str, Option<&'static str>); 2],
+    events: &'static [(&'static str, Option<&'static str>)],
+    /// True if the hooks of an event are a list without groups, as in Copilot.
+    is_flat: bool,
 }
 
 static OF_CLAUDE_CODE: HookSettings = HookSettings {
@@ -73,7 +78,8 @@ static OF_CLAUDE_CODE: HookSettings = HookSettings {
     project: ".claude",
     file: "settings.json",
     command: "swarmletfs hook claude-code",
-    events: [("PostToolUse", Some("Task|Agent")), ("UserPromptSubmit", None)],
+    events: &[("PostToolUse", Some("Task|Agent")), ("UserPromptSubmit", None)],
+    is_flat: false,
 };
 
 /// Codex puts a group of tools before the name of a call, as in `collaborationwait_agent`.
@@ -82,13 +88,24 @@ static OF_CODEX: HookSettings = HookSettings {
     project: ".codex",
     file: "hooks.json",
     command: "swarmletfs hook codex",
-    events: [("PostToolUse", Some(".*_agents?$")), ("UserPromptSubmit", None)],
+    events: &[("PostToolUse", Some(".*_agents?$")), ("UserPromptSubmit", None)],
+    is_flat: false,
+};
+
+static OF_COPILOT: HookSettings = HookSettings {
+    format: &COPILOT_CLI,
+    project: ".github",
+    file: "hooks/swarmletfs.json",
+    command: "swarmletfs hook copilot",
+    events: &[("postToolUse", None)],
+    is_flat: true,
 };
 
 pub(super) fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     let program = match arguments.program {
         HookProgram::ClaudeCode => &OF_CLAUDE_CODE,
         HookProgram::Codex => &OF_CODEX,
+        HookProgram::Copilot => &OF_COPILOT,
     };
     let path = program.path(arguments.project)?;
     let before = read(&path)?;
@@ -155,16 +172,25 @@ impl HookSettings {
     /// Adds the hook to the events that do not have it. Returns true if it was added.
     fn add(&self, settings: &mut Map<String, Value>) -> Result<bool, String> {
         let mut is_changed = false;
+        if self.is_flat {
+            settings.entry("version").or_insert(json!(1));
+        }
         let hooks = settings.entry(HOOKS).or_insert_with(|| json!({}));
         let hooks = hooks.as_object_mut().ok_or("`hooks` is not an object")?;
         for (event, matcher) in self.events {
-            let entries = hooks.entry(event).or_insert_with(|| json!([]));
+            let entries = hooks.entry(*event).or_insert_with(|| json!([]));
             let entries = entries.as_array_mut();
             let entries = entries.ok_or_else(|| format!("`hooks.{event}` is not an array"))?;
-            if entries
-                .iter()
-                .any(|entry| commands(entry).iter().any(|command| self.is_ours(command)))
-            {
+            let is_here = |entry: &Value| {
+                self.is_ours(entry) || commands(entry).iter().any(|command| self.is_ours(command))
+            };
+            if entries.iter().any(is_here) {
+                continue;
+            }
+            if self.is_flat {
+                let hook = json!({"type": "command", "bash": self.command, "timeoutSec": TIMEOUT});
+                entries.push(hook);
+                is_changed = true;
                 continue;
             }
             let hook = json!({"type": "command", "command": self.command, "timeout": TIMEOUT});
@@ -182,9 +208,13 @@ impl HookSettings {
         let Some(Value::Object(hooks)) = settings.get_mut(HOOKS) else { return false };
         let mut is_changed = false;
         for (event, _) in self.events {
-            let Some(Value::Array(entries)) = hooks.get_mut(event) else { continue };
+            let Some(Value::Array(entries)) = hooks.get_mut(*event) else { continue };
             let mut is_here = false;
             entries.retain_mut(|entry| {
+                if self.is_ours(entry) {
+                    is_here = true;
+                    return false;
+                }
                 let Some(Value::Array(commands)) = entry.get_mut(HOOKS) else { return true };
                 let before = commands.len();
                 commands.retain(|command| !self.is_ours(command));
@@ -193,7 +223,7 @@ impl HookSettings {
             });
             is_changed |= is_here;
             if is_here && entries.is_empty() {
-                hooks.shift_remove(event);
+                hooks.shift_remove(*event);
             }
         }
         if is_changed && hooks.is_empty() {
@@ -204,7 +234,8 @@ impl HookSettings {
 
     /// Returns true for this hook, also with a path or options.
     fn is_ours(&self, command: &Value) -> bool {
-        let command = command.get("command").and_then(Value::as_str).unwrap_or_default();
+        let command = ["command", "bash"].iter().find_map(|name| command.get(*name)?.as_str());
+        let command = command.unwrap_or_default();
         let (program, rest) = command.trim().split_once(' ').unwrap_or((command, ""));
         let name = program.rsplit('/').next().unwrap_or_default();
         format!("{name} {rest}").starts_with(self.command)
