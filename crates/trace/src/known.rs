@@ -13,8 +13,8 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenHands, Swarmlet, SweAgent,
-    Transcripts, claude_code, codex,
+    ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenCode, OpenHands, Swarmlet,
+    SweAgent, Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -136,6 +136,21 @@ pub static OPENHANDS: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
+pub static OPENCODE: KnownFormat = KnownFormat {
+    name: "opencode",
+    program: Program {
+        name: "opencode",
+        places: &[Place {
+            variable: Some(("XDG_DATA_HOME", "opencode")),
+            home: &[".local/share/opencode"],
+        }],
+    },
+    transcripts: Some(&OpenCode),
+    sessions: None,
+    session_files: SessionFiles::At(|path| OpenCode.locate(path).is_some()),
+    tested_version: None,
+};
+
 pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
     name: "mini-swe-agent",
     program: Program {
@@ -162,20 +177,21 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 7] =
-    [&SWARMLET, &MINI_SWE_AGENT, &SWE_AGENT, &GEMINI_CLI, &OPENHANDS, &CODEX, &CLAUDE_CODE];
+pub static FORMATS: [&KnownFormat; 8] = [
+    &SWARMLET,
+    &MINI_SWE_AGENT,
+    &SWE_AGENT,
+    &OPENCODE,
+    &GEMINI_CLI,
+    &OPENHANDS,
+    &CODEX,
+    &CLAUDE_CODE,
+];
 
-pub static UNREAD_PROGRAMS: [Program; 3] = [
+pub static UNREAD_PROGRAMS: [Program; 2] = [
     Program {
         name: "GitHub Copilot CLI",
         places: &[Place { variable: None, home: &[".copilot"] }],
-    },
-    Program {
-        name: "opencode",
-        places: &[Place {
-            variable: Some(("XDG_DATA_HOME", "opencode")),
-            home: &[".local/share/opencode"],
-        }],
     },
     Program { name: "pi", places: &[Place { variable: None, home: &[".pi/agent/sessions"] }] },
 ];
@@ -379,8 +395,8 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, Codex CLI or Claude \
-             Code"
+             transcripts of mini-swe-agent, SWE-agent, opencode, Gemini CLI, OpenHands, Codex CLI \
+             or Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }

@@ -65,12 +65,14 @@ pub mod known;
 mod lenient;
 mod meta;
 mod mini_swe_agent;
+mod opencode;
 mod openhands;
 mod probe;
 #[cfg(test)]
 #[path = "../../../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod scale;
+mod sqlite;
 pub mod swarmlet;
 mod swe_agent;
 mod transcript;
@@ -84,6 +86,7 @@ pub use gemini_cli::GeminiCli;
 pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;
+pub use opencode::OpenCode;
 pub use openhands::OpenHands;
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;

@@ -1,5 +1,6 @@
 //! The location of a worker's transcript in its store.
 
+use super::database::DatabaseLayout;
 use swarmletfs_base::name::{Name, RelPath};
 
 /// The location of a worker: a transcript, or a conversation inside one.
@@ -26,6 +27,9 @@ pub(crate) enum Container {
     Zstd,
     /// A directory with a file for each record, in the order of the first numbers in their names.
     Folder,
+    /// A database of SQLite. The last name in the path of a transcript is the ID of a conversation
+    /// in it; the database itself has the path before it.
+    Database(&'static DatabaseLayout),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +80,8 @@ impl TranscriptLocation {
         match (self.container, self.shape) {
             _ if self.agent.is_some() => "source.jsonl",
             (Container::Zstd, _) => "source.jsonl.zst",
-            (Container::Folder, _) | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
+            (Container::Folder | Container::Database(_), _)
+            | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
             (Container::File, Shape::Documents(_)) => "source.json",
         }
     }
