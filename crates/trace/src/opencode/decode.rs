@@ -23,7 +23,7 @@ const ABORTED: [&str; 2] = ["aborted", "MessageAbortedError"];
 
 pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     let Some(line) = decode::<RowRecord<'_>>(record.text) else { return false };
-    let Some(row) = line.row.0 else { return false };
+    let Some(row) = line.row else { return false };
     // Rows change in place.
     index.index.restarts = true;
     if matches!(line.table.as_str(), "session" | "session_v2") {
@@ -57,7 +57,7 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
 
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
     let Some(line) = decode::<RowRecord<'_>>(record.text) else { return };
-    let Some(message) = line.row.0.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
+    let Some(message) = line.row.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
         return;
     };
     use_turns(&turns(&line, &message));
@@ -66,7 +66,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 /// Calls `use_blocks` with the texts, thoughts and calls of a message.
 pub(super) fn with_blocks(text: &str, use_blocks: &mut dyn FnMut(&[&Block<'_>])) {
     let Some(line) = decode::<RowRecord<'_>>(text) else { return };
-    let Some(message) = line.row.0.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
+    let Some(message) = line.row.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
         return;
     };
     if let Some(data) = &message.data.0 {

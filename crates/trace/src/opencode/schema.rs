@@ -18,7 +18,7 @@ use super::super::lenient::{
 pub(super) struct RowRecord<'a> {
     pub(super) table: MaybeStr<'a>,
     #[serde(borrow)]
-    pub(super) row: MaybeObject<&'a RawValue>,
+    pub(super) row: Option<&'a RawValue>,
     pub(super) parts: MaybeList<MaybeObject<PartRow<'a>>>,
 }
 
