@@ -66,11 +66,10 @@ impl Schema {
         if rest.iter().any(|token| token.is_word("WITHOUT")) {
             return None;
         }
-        let columns: Vec<&Vec<Token>> =
-            definitions.iter().take_while(|tokens| is_column(tokens)).collect();
+        let columns = definitions.iter().take_while(|tokens| is_column(tokens));
+        let columns: Vec<&Vec<Token>> = columns.filter(|tokens| !is_computed(tokens)).collect();
         let names: Vec<String> = columns
             .iter()
-            .filter(|tokens| !is_computed(tokens))
             .map(|tokens| tokens.first().map_or_else(String::new, |token| token.text.clone()))
             .collect();
         let row_id = columns.iter().position(|tokens| is_row_id(tokens));
