@@ -9,6 +9,8 @@ mod decode;
 mod edits;
 mod layout;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use serde_json::Value;
 

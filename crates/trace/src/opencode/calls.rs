@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::super::transcript::{Arguments, CallPart, ResultPart, Stage, Verdict};
-use super::schema::{Block, CallMetadata, CallState, FileChange, Notice};
+use super::schema::{Block, CallMetadata, CallState, CallTime, FileChange, Notice};
 use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// The tool that version 1 calls instead of one that does not exist, or with arguments that cannot
@@ -64,10 +64,14 @@ pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
     let is_command = metadata.exit.0.is_none() && verdict.outcome == Outcome::Ok;
     let hint = is_command.then(|| text.lines().rfind(|line| line.contains(TIMED_OUT)));
     let refusal = state.error.message.split_once(FEEDBACK).map(|(_, words)| words.into());
+    let time = call_time(block);
+    let took = time.ran.0.or(time.created.0).zip(time.completed.0);
+    let took = took.and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
+    let is_over = stage == Stage::Done && verdict.outcome != Outcome::NotRun;
     Some(ResultPart {
         call: block.id.as_str().into(),
         hint: hint.flatten().map(|line| Cow::Owned(line.to_owned())),
-        verdict,
+        verdict: Verdict { duration_ms: took.filter(|_| is_over), ..verdict },
         stage,
         truncated: metadata.truncated.is_set(),
         refusal: refusal.filter(|_| verdict.outcome == Outcome::NotRun),
@@ -75,6 +79,12 @@ pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
         text,
         ..ResultPart::default()
     })
+}
+
+/// Returns the times of a call: its own in version 2, those of its state in version 1.
+pub(super) fn call_time(block: &Block<'_>) -> CallTime {
+    let of_state = block.state.0.as_ref().and_then(|state| state.time.0.as_ref());
+    block.time.0.as_ref().or(of_state).copied().unwrap_or_default()
 }
 
 fn completed(block: &Block<'_>, metadata: &CallMetadata<'_>) -> (Verdict, Stage<'static>) {

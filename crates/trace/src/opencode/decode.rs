@@ -9,7 +9,7 @@ use super::super::transcript::{
     IndexBuilder, RawRecord, ResultPart, Role, TitleSource, Turn, TurnEvent,
 };
 use super::super::value::truncate;
-use super::calls::{call_part, final_refusal, report, result_part};
+use super::calls::{call_part, call_time, final_refusal, report, result_part};
 use super::schema::{Block, MessageRecord, MessageRow, RowRecord, SessionRow, TokenRecord};
 use swarmletfs_base::model::{Status, Tokens};
 
@@ -311,7 +311,7 @@ fn assistant_turns<'a>(
             "tool" => {
                 current.calls.push(call_part(block));
                 results.extend(result_part(block).map(|result| Turn {
-                    at_ms: ended_ms(block).or(created),
+                    at_ms: call_time(block).completed.0.or(created),
                     results: vec![result],
                     ..Turn::default()
                 }));
@@ -323,13 +323,6 @@ fn assistant_turns<'a>(
     turns.append(&mut results);
     turns.extend(end_turn(data, blocks, created));
     turns
-}
-
-/// Returns the time at which a call ended, in milliseconds since 1970.
-fn ended_ms(block: &Block<'_>) -> Option<i64> {
-    let of_state = block.state.0.as_ref().and_then(|state| state.time.0.as_ref());
-    let ended = [block.time.0.as_ref(), of_state].into_iter().flatten();
-    ended.filter_map(|time| time.completed.0).next()
 }
 
 /// Returns the turn for the error or the refusal with which an answer ended.

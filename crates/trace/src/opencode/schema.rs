@@ -166,6 +166,8 @@ pub(super) struct CallState<'a> {
 pub(super) struct CallTime {
     #[serde(alias = "start")]
     pub(super) created: MaybeI64,
+    /// In version 2, the time at which the call was allowed to run.
+    pub(super) ran: MaybeI64,
     #[serde(alias = "end")]
     pub(super) completed: MaybeI64,
 }
