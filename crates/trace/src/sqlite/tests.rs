@@ -1,8 +1,9 @@
 //! What this reads equals what SQLite reads, also while SQLite writes, and from damaged files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -208,6 +209,52 @@ fn a_log_is_followed_and_a_checkpoint_is_noticed() {
     connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     assert!(!known.is_intact().unwrap());
     assert!(read(dir.path()).unwrap() == expected(&connection));
+}
+
+/// Each transaction sets all rows to one number, and the log is checkpointed all the time. A reader
+/// never sees two numbers.
+#[test]
+fn a_reader_beside_a_writer_sees_whole_transactions() {
+    let dir = TempDir::new().unwrap();
+    let connection = connect(dir.path());
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = wal; PRAGMA wal_autocheckpoint = 30; PRAGMA synchronous = off;
+             CREATE TABLE t(a, b, c)",
+        )
+        .unwrap();
+    for _ in 0..60 {
+        connection.execute("INSERT INTO t VALUES (0, ?1, 0)", ["x".repeat(900)]).unwrap();
+    }
+    let is_done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 1..=600 {
+                std::thread::sleep(Duration::from_micros(fastrand::u64(..2_000)));
+                connection.execute("UPDATE t SET a = ?1, c = ?1", [number]).unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        let store = Disk::open(dir.path()).unwrap();
+        let (mut known, mut seen, mut stale) = (None, 0, 0);
+        while !is_done.load(Ordering::Relaxed) {
+            let Ok(current) = Snapshot::open(&store, &path(), known.as_ref()) else { continue };
+            match read_from(&current) {
+                Ok(rows) => {
+                    let numbers: BTreeSet<Option<i64>> = rows
+                        .values()
+                        .flat_map(|row| [row[0].as_integer(), row[2].as_integer()])
+                        .collect();
+                    assert_eq!((rows.len(), numbers.len()), (60, 1), "{numbers:?}");
+                    seen += 1;
+                }
+                Err(Error::Stale | Error::Malformed(_)) => stale += 1,
+                Err(error) => panic!("{error}"),
+            }
+            known = Some(current);
+        }
+        assert!(seen > 20, "{seen} whole, {stale} overwritten");
+    });
 }
 
 #[test]

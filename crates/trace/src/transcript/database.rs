@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -129,6 +130,8 @@ impl<T> Known<T> {
 struct Database {
     snapshot: Snapshot,
     opened: Instant,
+    /// True if pages of this state were overwritten.
+    is_overwritten: AtomicBool,
     tables: Arc<Known<Vec<Tables>>>,
     /// The row of each conversation, by its ID.
     conversations: Arc<Known<HashMap<Name, ConversationRow>>>,
@@ -204,7 +207,11 @@ impl Databases {
         path: &RelPath,
         layout: &'static DatabaseLayout,
     ) -> Result<Vec<Name>> {
-        let database = self.database(store, path, path, layout)?;
+        let database = match self.database(store, path, path, layout) {
+            Ok(database) => database,
+            // Its program may be writing so fast that no state can be read for a moment.
+            Err(error) => self.open.lock().get(path).cloned().ok_or(error)?,
+        };
         let mut names: Vec<Name> = database.conversations.value.keys().cloned().collect();
         names.sort_unstable();
         Ok(names)
@@ -253,7 +260,7 @@ impl Databases {
             match result {
                 Err(Error::Stale) if attempts < ATTEMPTS_MAX => {
                     attempts += 1;
-                    self.open.lock().remove(&key.parent());
+                    database.is_overwritten.store(true, Ordering::Relaxed);
                 }
                 result => return result,
             }
@@ -329,12 +336,14 @@ impl Database {
             Some(known) => known.conversations.clone(),
             None => Known::read(&snapshot, |query| find_conversations(query, &tables.value))?,
         };
-        Ok(Database { snapshot, opened, tables, conversations })
+        let is_overwritten = AtomicBool::new(false);
+        Ok(Database { snapshot, opened, is_overwritten, tables, conversations })
     }
 
     /// Returns true if the database has not changed, as far as its files show.
     fn is_current(&self, folder: &dyn Store, path: &RelPath) -> Result<bool> {
         let shows_changes = self.snapshot.is_settled() || self.opened.elapsed() < UNSETTLED_MAX;
+        let shows_changes = shows_changes && !self.is_overwritten.load(Ordering::Relaxed);
         Ok(shows_changes && self.snapshot.is_same(folder, path)?)
     }
 
@@ -390,29 +399,30 @@ impl Database {
     }
 
     /// Returns a line with its line end.
-    fn line(&self, listing: &Listing, at: usize) -> Result<Vec<u8>> {
+    fn line(&self, listing: &Listing, at: usize) -> Result<Arc<[u8]>> {
         let line = listing.lines.get(at).ok_or(Error::Stale)?;
         let tables = self.tables(listing.conversation)?;
-        let query = Query::new(&self.snapshot);
         let rows = if at == 0 { &tables.conversations } else { &tables.messages };
-        let render = |rows: &Rows, row: i64| {
-            let row = rows.row(&query, row)?;
-            Ok::<_, Error>(rows.render(&query, &row, Texts::Read)?.0)
-        };
-        let mut text = render(rows, line.row)?;
-        if let Some(rows) = tables.parts.as_ref().filter(|_| at > 0) {
-            text.extend_from_slice(PARTS_BEGIN);
-            for (number, part) in
-                listing.parts.get(line.parts.clone()).iter().copied().flatten().enumerate()
-            {
-                text.extend_from_slice(if number > 0 { b"," } else { b"" });
-                text.extend(render(rows, *part)?);
+        let parts = listing.parts.get(line.parts.clone()).unwrap_or_default();
+        let text = Known::read(&self.snapshot, |query| {
+            let render = |rows: &Rows, row: i64| {
+                let row = rows.row(query, row)?;
+                Ok::<_, Error>(rows.render(query, &row, Texts::Read)?.0)
+            };
+            let mut text = render(rows, line.row)?;
+            if let Some(rows) = tables.parts.as_ref().filter(|_| at > 0) {
+                text.extend_from_slice(PARTS_BEGIN);
+                for (number, part) in parts.iter().enumerate() {
+                    text.extend_from_slice(if number > 0 { b"," } else { b"" });
+                    text.extend(render(rows, *part)?);
+                }
+                text.extend_from_slice(PARTS_END);
             }
-            text.extend_from_slice(PARTS_END);
-        }
-        let bytes = wrapped(rows, &text);
-        query.finish()?;
-        if bytes.len() as u64 == line.end - line.begin { Ok(bytes) } else { Err(Error::Stale) }
+            Ok(text)
+        })?;
+        let bytes = wrapped(rows, &text.value);
+        let is_expected = bytes.len() as u64 == line.end - line.begin;
+        if is_expected { Ok(bytes.into()) } else { Err(Error::Stale) }
     }
 
     /// Returns the metadata of a conversation as a file. Its times are those of its rows, so that
@@ -691,7 +701,7 @@ impl DatabaseFile {
         {
             return Ok(last.bytes.clone());
         }
-        let bytes: Arc<[u8]> = database.line(&known.value, at)?.into();
+        let bytes = database.line(&known.value, at)?;
         *self.last.lock() = Some(LastLine { listing: known.clone(), at, bytes: bytes.clone() });
         Ok(bytes)
     }
