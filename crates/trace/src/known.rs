@@ -53,6 +53,8 @@ pub enum SessionFiles {
     Folders(&'static [&'static str]),
     /// The files with these paths.
     At(fn(&RelPath) -> bool),
+    /// None: the sessions are rows of a database, which also holds the program's keys.
+    Database,
     /// All files. The format is a store, which no program purges.
     Store,
 }
@@ -147,7 +149,7 @@ pub static OPENCODE: KnownFormat = KnownFormat {
     },
     transcripts: Some(&OpenCode),
     sessions: None,
-    session_files: SessionFiles::At(|path| OpenCode.locate(path).is_some()),
+    session_files: SessionFiles::Database,
     tested_version: None,
 };
 

@@ -2,7 +2,7 @@
 //! later. Each session and each subagent is a conversation of its own.
 //!
 //! A database that version 2 took over still holds the tables of version 1. A session in both is
-//! read from those of version 2.
+//! read from the newer ones.
 
 mod calls;
 mod decode;

@@ -5,12 +5,12 @@
 //! the database, and without a lock, a write or a file beside the original. A program that writes
 //! its database at the same time is not disturbed. There is no SQL here, and no way to write.
 //!
-//! - [`Snapshot`] is one state of a database: its pages, with the committed transactions of its
-//!   write-ahead log on top. It is checked after use, because nothing keeps it from being
+//! - [`DatabaseState`] is one state of a database: its pages, with the committed transactions of
+//!   its write-ahead log on top. It is checked after use, because nothing keeps it from being
 //!   overwritten.
 //! - [`Query`] reads pages of a snapshot within bounds, and remembers which they were. A result
 //!   stays valid as long as none of them changed.
-//! - [`Table`] is a table with the names of its columns, and [`Row`] one of its rows.
+//! - [`TableSchema`] is a table with the names of its columns, and [`DatabaseRow`] one of its rows.
 //!
 //! All numbers in a database are untrusted. A page is visited once in a walk, so that a cycle ends.
 
@@ -23,9 +23,9 @@ mod tests;
 mod wal;
 
 pub(crate) use self::btree::{Query, Visited};
-pub(crate) use self::pages::{Snapshot, Stamp};
-pub(crate) use self::record::{Row, Value};
-pub(crate) use self::schema::{Schema, Table};
+pub(crate) use self::pages::{DatabaseState, Stamp};
+pub(crate) use self::record::{DatabaseRow, Value};
+pub(crate) use self::schema::{Schema, TableSchema};
 
 /// The beginning of a database.
 pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::super::transcript::{Arguments, CallPart, ResultPart, Stage, Verdict};
-use super::schema::{Block, CallMetadata, CallState, CallTime, FileChange, Notice};
+use super::schema::{Block, CallMetadata, CallTime, EditedFile, Notice, ToolState};
 use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// The tool that version 1 calls instead of one that does not exist, or with arguments that cannot
@@ -81,7 +81,7 @@ pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
     })
 }
 
-/// Returns the times of a call: its own in version 2, those of its state in version 1.
+/// Returns the times of a call. In version 1, they are in its state.
 pub(super) fn call_time(block: &Block<'_>) -> CallTime {
     let of_state = block.state.0.as_ref().and_then(|state| state.time.0.as_ref());
     block.time.0.as_ref().or(of_state).copied().unwrap_or_default()
@@ -103,7 +103,7 @@ fn completed(block: &Block<'_>, metadata: &CallMetadata<'_>) -> (Verdict, Stage<
     (verdict.unwrap_or_else(|| Verdict::from_outcome(Outcome::Ok)), Stage::Done)
 }
 
-fn is_refused(state: &CallState<'_>) -> bool {
+fn is_refused(state: &ToolState<'_>) -> bool {
     state.error.kind.starts_with(PERMISSION)
         || REFUSALS.iter().any(|refusal| state.error.message.starts_with(refusal))
 }
@@ -114,7 +114,7 @@ pub(super) fn final_refusal<'a>(block: &'a Block<'_>) -> Option<&'a str> {
     (message.trim_end() == FINAL_REFUSAL).then_some(message)
 }
 
-fn output<'a>(state: &'a CallState<'_>) -> Cow<'a, str> {
+fn output<'a>(state: &'a ToolState<'_>) -> Cow<'a, str> {
     if state.status.as_str() == "error" {
         return (&*state.error.message).into();
     }
@@ -150,13 +150,13 @@ pub(super) fn report<'a>(notice: &'a Notice<'_>, text: &'a str) -> Option<Result
 /// Returns the changes of files that a result states.
 pub(super) fn changes<'a>(
     metadata: &'a CallMetadata<'_>,
-) -> impl Iterator<Item = &'a FileChange<'a>> {
+) -> impl Iterator<Item = &'a EditedFile<'a>> {
     let listed = metadata.files.0.iter().filter_map(|file| file.0.as_ref());
     let is_listed = !metadata.files.0.is_empty();
     listed.chain(metadata.filediff.0.as_ref().filter(move |_| !is_listed))
 }
 
-fn changed_file(change: &FileChange<'_>) -> Option<FileAccess> {
+fn changed_file(change: &EditedFile<'_>) -> Option<FileAccess> {
     Some(FileAccess {
         path: change.move_path.non_empty().or_else(|| change.file.non_empty())?,
         kind: if is_created(change) { AccessKind::Created } else { AccessKind::Edited },
@@ -165,7 +165,7 @@ fn changed_file(change: &FileChange<'_>) -> Option<FileAccess> {
     })
 }
 
-pub(super) fn is_created(change: &FileChange<'_>) -> bool {
+pub(super) fn is_created(change: &EditedFile<'_>) -> bool {
     matches!(change.status.as_str(), "add" | "added")
 }
 

@@ -90,8 +90,7 @@ fn is_known(kind: &str) -> bool {
         || kind.ends_with("-switched")
 }
 
-/// Returns true if a fork took over the message: its ID is that of the fork, with the number of the
-/// message.
+/// Returns true if a fork took over the message, whose ID then ends in its number.
 fn is_copied(message: &MessageRow<'_>) -> bool {
     let Some(number) = message.seq.0 else { return false };
     let end = format!("_{number}");

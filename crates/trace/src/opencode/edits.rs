@@ -7,7 +7,7 @@ use super::super::codex::diff_edit;
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::calls::{changes, is_created, path_argument};
 use super::decode::with_blocks;
-use super::schema::{Block, CallMetadata, FileChange};
+use super::schema::{Block, CallMetadata, EditedFile};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, TextReplacement};
 
@@ -37,7 +37,7 @@ fn edits_of(block: &Block<'_>) -> Vec<FileEdit> {
     arguments.and_then(|arguments| asked_edit(&arguments, metadata)).into_iter().collect()
 }
 
-fn stated_edit(change: &FileChange<'_>) -> FileEdit {
+fn stated_edit(change: &EditedFile<'_>) -> FileEdit {
     let text = |text: &super::super::lenient::MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
     let (before, after) = (text(&change.before), text(&change.after));
     let created = is_created(change);

@@ -17,7 +17,7 @@ const OWN_PREFIX: &[u8] = b"opencode";
 const SESSION_JSON: [&str; 6] =
     ["fork_boundary", "metadata", "model", "permission", "revert", "summary_diffs"];
 
-/// The tables of version 2, and those of version 1.
+/// The tables of version 2, and of version 1.
 pub(super) static TABLES: [TableLayout; 2] = [
     TableLayout {
         conversations: sessions("session_v2"),

@@ -144,17 +144,17 @@ pub(super) struct Block<'a> {
     pub(super) id: MaybeStr<'a>,
     #[serde(alias = "tool")]
     pub(super) name: MaybeStr<'a>,
-    pub(super) state: MaybeObject<CallState<'a>>,
+    pub(super) state: MaybeObject<ToolState<'a>>,
     pub(super) time: MaybeObject<CallTime>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct CallState<'a> {
+pub(super) struct ToolState<'a> {
     pub(super) status: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) input: Option<&'a RawValue>,
-    pub(super) content: MaybeList<MaybeObject<Content<'a>>>,
+    pub(super) content: MaybeList<MaybeObject<ResultText<'a>>>,
     pub(super) output: MaybeStr<'a>,
     pub(super) error: ErrorRecord<'a>,
     pub(super) metadata: MaybeObject<CallMetadata<'a>>,
@@ -174,7 +174,7 @@ pub(super) struct CallTime {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct Content<'a> {
+pub(super) struct ResultText<'a> {
     pub(super) text: MaybeStr<'a>,
 }
 
@@ -190,8 +190,8 @@ pub(super) struct CallMetadata<'a> {
     #[serde(rename = "sessionID")]
     pub(super) session_id: MaybeStr<'a>,
     pub(super) truncated: MaybeBool,
-    pub(super) files: MaybeList<MaybeObject<FileChange<'a>>>,
-    pub(super) filediff: MaybeObject<FileChange<'a>>,
+    pub(super) files: MaybeList<MaybeObject<EditedFile<'a>>>,
+    pub(super) filediff: MaybeObject<EditedFile<'a>>,
     /// True if the written file was there before.
     pub(super) exists: MaybeBool,
 }
@@ -199,7 +199,7 @@ pub(super) struct CallMetadata<'a> {
 /// The change of a file, with the names of its fields in all versions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct FileChange<'a> {
+pub(super) struct EditedFile<'a> {
     #[serde(alias = "filePath")]
     pub(super) file: MaybeStr<'a>,
     #[serde(alias = "diff")]

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::pages::Snapshot;
-use super::record::{Row, Value, varint};
+use super::pages::DatabaseState;
+use super::record::{DatabaseRow, Value, varint};
 use super::{u16_at, u32_at};
 use swarmletfs_base::error::{Error, Result};
 
@@ -28,14 +28,14 @@ pub(crate) type Visited = Vec<u32>;
 
 /// A reader of one state of a database, with a limit in time and size.
 pub(crate) struct Query<'a> {
-    snapshot: &'a Snapshot,
+    snapshot: &'a DatabaseState,
     end: Instant,
     bytes_left: Cell<u64>,
     visited: RefCell<HashSet<u32>>,
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn new(snapshot: &'a Snapshot) -> Query<'a> {
+    pub(crate) fn new(snapshot: &'a DatabaseState) -> Query<'a> {
         Query {
             snapshot,
             end: Instant::now() + TIME_MAX,
@@ -75,17 +75,17 @@ impl<'a> Query<'a> {
     pub(crate) fn scan(
         &self,
         root: u32,
-        use_row: &mut dyn FnMut(Row) -> Result<bool>,
+        use_row: &mut dyn FnMut(DatabaseRow) -> Result<bool>,
     ) -> Result<()> {
-        self.scan_table(&mut Walk::default(), root, 0, use_row).map(drop)
+        self.scan_table(&mut TreeWalk::default(), root, 0, use_row).map(drop)
     }
 
     fn scan_table(
         &self,
-        walk: &mut Walk,
+        walk: &mut TreeWalk,
         number: u32,
         depth: usize,
-        use_row: &mut dyn FnMut(Row) -> Result<bool>,
+        use_row: &mut dyn FnMut(DatabaseRow) -> Result<bool>,
     ) -> Result<bool> {
         let page = self.enter(walk, number, depth)?;
         match page.kind {
@@ -110,8 +110,8 @@ impl<'a> Query<'a> {
     }
 
     /// Returns the row of a table with a number.
-    pub(crate) fn row(&self, root: u32, id: i64) -> Result<Option<Row>> {
-        let (mut walk, mut number, mut depth) = (Walk::default(), root, 0);
+    pub(crate) fn row(&self, root: u32, id: i64) -> Result<Option<DatabaseRow>> {
+        let (mut walk, mut number, mut depth) = (TreeWalk::default(), root, 0);
         loop {
             let page = self.enter(&mut walk, number, depth)?;
             let (mut low, mut high) = (0, page.cells);
@@ -137,7 +137,7 @@ impl<'a> Query<'a> {
     /// Returns the numbers of the rows whose first value in an index is `text`, at most `limit`.
     pub(crate) fn find(&self, root: u32, text: &str, limit: usize) -> Result<Vec<i64>> {
         let mut found = Vec::new();
-        self.find_in(&mut Walk::default(), (root, 0), text, limit, &mut found)?;
+        self.find_in(&mut TreeWalk::default(), (root, 0), text, limit, &mut found)?;
         Ok(found)
     }
 
@@ -145,7 +145,7 @@ impl<'a> Query<'a> {
     /// is greater than the wanted ones, or if there are too many.
     fn find_in(
         &self,
-        walk: &mut Walk,
+        walk: &mut TreeWalk,
         (number, depth): (u32, usize),
         text: &str,
         limit: usize,
@@ -156,7 +156,7 @@ impl<'a> Query<'a> {
         if !is_inner && page.kind != INDEX_LEAF {
             return Err(damaged());
         }
-        let order = |row: &Row| Ok::<_, Error>(compare(&row.value(self, 0)?, text));
+        let order = |row: &DatabaseRow| Ok::<_, Error>(compare(&row.value(self, 0)?, text));
         let (mut low, mut high) = (0, page.cells);
         while low < high {
             let middle = usize::midpoint(low, high);
@@ -184,20 +184,20 @@ impl<'a> Query<'a> {
         }
     }
 
-    fn enter(&self, walk: &mut Walk, number: u32, depth: usize) -> Result<Page> {
+    fn enter(&self, walk: &mut TreeWalk, number: u32, depth: usize) -> Result<TreePage> {
         if depth > DEPTH_MAX || !walk.0.insert(number) {
             return Err(damaged());
         }
-        Page::new(number, self.page(number)?)
+        TreePage::new(number, self.page(number)?)
     }
 }
 
 /// The pages that a walk over one tree has entered. A page is in a tree once.
 #[derive(Default)]
-struct Walk(HashSet<u32>);
+struct TreeWalk(HashSet<u32>);
 
 /// A page of a tree.
-struct Page {
+struct TreePage {
     kind: u8,
     cells: usize,
     bytes: Arc<[u8]>,
@@ -205,12 +205,12 @@ struct Page {
     header: usize,
 }
 
-impl Page {
-    fn new(number: u32, bytes: Arc<[u8]>) -> Result<Page> {
+impl TreePage {
+    fn new(number: u32, bytes: Arc<[u8]>) -> Result<TreePage> {
         let header = if number == 1 { 100 } else { 0 };
         let kind = bytes.get(header).copied().ok_or_else(damaged)?;
         let cells = u16_at(&bytes, header + 3).map(usize::from).ok_or_else(damaged)?;
-        Ok(Page { kind, cells, bytes, header })
+        Ok(TreePage { kind, cells, bytes, header })
     }
 
     fn is_inner(&self) -> bool {
@@ -247,18 +247,18 @@ impl Page {
         Ok(self.varint(offset)?.0.cast_signed())
     }
 
-    fn table_row(&self, query: &Query<'_>, at: usize) -> Result<Row> {
+    fn table_row(&self, query: &Query<'_>, at: usize) -> Result<DatabaseRow> {
         let (size, offset) = self.varint(self.cell(at)?)?;
         let (id, begin) = self.varint(offset)?;
         let max_local = query.usable() - 35;
-        Row::parse(query, &self.bytes, begin, size, max_local, id.cast_signed())
+        DatabaseRow::parse(query, &self.bytes, begin, size, max_local, id.cast_signed())
     }
 
-    fn index_row(&self, query: &Query<'_>, at: usize) -> Result<Row> {
+    fn index_row(&self, query: &Query<'_>, at: usize) -> Result<DatabaseRow> {
         let offset = self.cell(at)? + if self.is_inner() { 4 } else { 0 };
         let (size, begin) = self.varint(offset)?;
         let max_local = (query.usable() - 12) * 64 / 255 - 23;
-        Row::parse(query, &self.bytes, begin, size, max_local, 0)
+        DatabaseRow::parse(query, &self.bytes, begin, size, max_local, 0)
     }
 }
 

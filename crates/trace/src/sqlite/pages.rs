@@ -1,4 +1,4 @@
-//! One state of a database: its pages, with those of its write-ahead log on top.
+//! One state of a database: its pages, with the newer ones of its write-ahead log on top.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,8 +20,8 @@ const ATTEMPTS_MAX: usize = 5;
 const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 
 /// A state of a database. Later transactions do not change it, but a checkpoint can overwrite its
-/// pages: see [`Snapshot::is_intact`].
-pub(crate) struct Snapshot {
+/// pages: see [`DatabaseState::is_intact`].
+pub(crate) struct DatabaseState {
     file: Box<dyn File>,
     /// Metadata of the database before it was read.
     pub(crate) meta: Meta,
@@ -44,7 +44,7 @@ pub(crate) struct Stamp {
     frames: u64,
 }
 
-impl Snapshot {
+impl DatabaseState {
     /// Opens the database at `path`. Takes the part of its log that was read before from `known`.
     ///
     /// # Errors
@@ -53,8 +53,8 @@ impl Snapshot {
     pub(crate) fn open(
         store: &dyn Store,
         path: &RelPath,
-        known: Option<&Snapshot>,
-    ) -> Result<Snapshot> {
+        known: Option<&DatabaseState>,
+    ) -> Result<DatabaseState> {
         for _ in 0..ATTEMPTS_MAX {
             let file = store.open(path)?;
             let meta = file.meta()?;
@@ -63,7 +63,7 @@ impl Snapshot {
             let wal = Wal::read(store, &wal_path, known.and_then(|known| known.wal.as_ref()))?;
             // SQLite removes the log of an empty database.
             let wal = wal.filter(|_| meta.size > 0);
-            let snapshot = Snapshot::new(file, meta, wal)?;
+            let snapshot = DatabaseState::new(file, meta, wal)?;
             if snapshot.wal.is_none() && has_journal(store, &beside(path, "-journal")?)? {
                 return Err(Error::Malformed(
                     "the database is in the middle of a transaction; open it once with its program",
@@ -76,13 +76,13 @@ impl Snapshot {
         Err(Error::Malformed("the database changes too fast to be read"))
     }
 
-    fn new(file: Box<dyn File>, meta: Meta, wal: Option<Wal>) -> Result<Snapshot> {
+    fn new(file: Box<dyn File>, meta: Meta, wal: Option<Wal>) -> Result<DatabaseState> {
         let now = SystemTime::now();
         let is_past = |meta: &Meta| {
             meta.mtime.was_past_local_tick(now) && meta.ctime.was_past_local_tick(now)
         };
         let is_settled = is_past(&meta) && wal.as_ref().is_none_or(|wal| is_past(&wal.meta));
-        let mut snapshot = Snapshot {
+        let mut snapshot = DatabaseState {
             file,
             meta,
             is_settled,
@@ -126,7 +126,7 @@ impl Snapshot {
         self.is_settled
     }
 
-    /// Returns true if the metadata of the database and of its log are still those of this state.
+    /// Returns true if the metadata of the database and of its log are still the same.
     pub(crate) fn is_same(&self, store: &dyn Store, path: &RelPath) -> Result<bool> {
         let wal = match store.stat(&beside(path, "-wal")?) {
             Err(error) if error.is_not_found() => None,

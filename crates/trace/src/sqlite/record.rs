@@ -40,7 +40,7 @@ impl Value {
 }
 
 /// A record in a page, and the columns it states.
-pub(crate) struct Row {
+pub(crate) struct DatabaseRow {
     /// The number of the row in its table; 0 in an index.
     pub(crate) id: i64,
     /// The part of the record that is in its page.
@@ -49,7 +49,7 @@ pub(crate) struct Row {
     size: u64,
     /// The first page with the rest, or 0.
     overflow: u32,
-    columns: Vec<Column>,
+    columns: Vec<StoredValue>,
 }
 
 struct Local {
@@ -65,12 +65,12 @@ impl Local {
 }
 
 #[derive(Clone, Copy)]
-struct Column {
+struct StoredValue {
     serial_type: u64,
     offset: u64,
 }
 
-impl Column {
+impl StoredValue {
     /// Returns the size of the value, in bytes.
     fn size(self) -> u64 {
         match self.serial_type {
@@ -87,7 +87,7 @@ impl Column {
     }
 }
 
-impl Row {
+impl DatabaseRow {
     /// Parses the record of `size` bytes that begins at `begin` of `page`. `max_local` is the size
     /// up to which the whole record is in the page.
     pub(super) fn parse(
@@ -97,7 +97,7 @@ impl Row {
         size: u64,
         max_local: usize,
         id: i64,
-    ) -> Result<Row> {
+    ) -> Result<DatabaseRow> {
         let malformed = || Error::Malformed("the database is damaged: a row is cut off");
         if size > RECORD_MAX {
             return Err(Error::Malformed("a row of the database is too large"));
@@ -117,12 +117,12 @@ impl Row {
             false => 0,
         };
         let local = Local { page: page.clone(), begin, end };
-        let mut row = Row { id, local, size, overflow, columns: Vec::new() };
+        let mut row = DatabaseRow { id, local, size, overflow, columns: Vec::new() };
         row.columns = row.read_columns(query)?;
         Ok(row)
     }
 
-    fn read_columns(&self, query: &Query<'_>) -> Result<Vec<Column>> {
+    fn read_columns(&self, query: &Query<'_>) -> Result<Vec<StoredValue>> {
         let malformed = || Error::Malformed("the database is damaged: a row has no valid header");
         let (header_size, first) = varint(self.local.bytes()).ok_or_else(malformed)?;
         let header = self.prefix(query, header_size.min(self.size))?;
@@ -130,7 +130,7 @@ impl Row {
         let (mut columns, mut offset) = (Vec::new(), header_size);
         while !rest.is_empty() && columns.len() < COLUMNS_MAX {
             let (serial_type, length) = varint(rest).ok_or_else(malformed)?;
-            let column = Column { serial_type, offset };
+            let column = StoredValue { serial_type, offset };
             offset = offset.saturating_add(column.size());
             columns.push(column);
             rest = rest.get(length..).unwrap_or_default();
@@ -164,7 +164,7 @@ impl Row {
     }
 
     /// Returns the bytes of a value.
-    fn bytes(&self, query: &Query<'_>, column: Column) -> Result<Vec<u8>> {
+    fn bytes(&self, query: &Query<'_>, column: StoredValue) -> Result<Vec<u8>> {
         let end = column.offset.saturating_add(column.size());
         let bytes = self.prefix(query, end)?;
         let begin = usize::try_from(column.offset).unwrap_or(usize::MAX);

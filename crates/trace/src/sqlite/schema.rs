@@ -1,7 +1,7 @@
 //! The tables and indexes of a database, from the statements that made them.
 
 use super::btree::Query;
-use super::record::{Row, Value};
+use super::record::{DatabaseRow, Value};
 use swarmletfs_base::error::{Error, Result};
 
 /// The page with the table of all tables and indexes.
@@ -23,7 +23,7 @@ struct Item {
 }
 
 /// A table, with the columns that it has in this database.
-pub(crate) struct Table {
+pub(crate) struct TableSchema {
     pub(crate) root: u32,
     pub(crate) columns: Vec<String>,
     /// The column that is the number of the row, and is not in its record.
@@ -59,7 +59,7 @@ impl Schema {
     }
 
     /// Returns the table with a name. `None` if there is none, or none with ordinary rows.
-    pub(crate) fn table(&self, name: &str) -> Option<Table> {
+    pub(crate) fn table(&self, name: &str) -> Option<TableSchema> {
         let is_named = |other: &str| other.eq_ignore_ascii_case(name);
         let item = self.0.iter().find(|item| !item.is_index && is_named(&item.name))?;
         let (definitions, rest) = definitions(&item.statement)?;
@@ -67,7 +67,7 @@ impl Schema {
             return None;
         }
         let columns = definitions.iter().take_while(|tokens| is_column(tokens));
-        let columns: Vec<&Vec<Token>> = columns.filter(|tokens| !is_computed(tokens)).collect();
+        let columns: Vec<&Vec<SqlToken>> = columns.filter(|tokens| !is_computed(tokens)).collect();
         let names: Vec<String> = columns
             .iter()
             .map(|tokens| tokens.first().map_or_else(String::new, |token| token.text.clone()))
@@ -81,17 +81,22 @@ impl Schema {
             is_plain.then_some((at, item.root))
         });
         let indexes = indexes.collect();
-        Some(Table { root: item.root, columns: names, row_id, indexes })
+        Some(TableSchema { root: item.root, columns: names, row_id, indexes })
     }
 }
 
-impl Table {
+impl TableSchema {
     pub(crate) fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.eq_ignore_ascii_case(name))
     }
 
     /// Returns a value of a row of this table.
-    pub(crate) fn value(&self, query: &Query<'_>, row: &Row, column: usize) -> Result<Value> {
+    pub(crate) fn value(
+        &self,
+        query: &Query<'_>,
+        row: &DatabaseRow,
+        column: usize,
+    ) -> Result<Value> {
         match row.value(query, column)? {
             Value::Null if self.row_id == Some(column) => Ok(Value::Integer(row.id)),
             value => Ok(value),
@@ -105,7 +110,7 @@ impl Table {
 }
 
 /// Returns the definitions in the parentheses of a statement, and the words after them.
-fn definitions(statement: &str) -> Option<(Vec<Vec<Token>>, Vec<Token>)> {
+fn definitions(statement: &str) -> Option<(Vec<Vec<SqlToken>>, Vec<SqlToken>)> {
     let mut tokens = tokens(statement).into_iter().skip_while(|token| !token.is_sign("("));
     tokens.next()?;
     let (mut all, mut definition, mut depth) = (Vec::new(), Vec::new(), 0_usize);
@@ -128,19 +133,19 @@ fn definitions(statement: &str) -> Option<(Vec<Vec<Token>>, Vec<Token>)> {
     None
 }
 
-fn is_column(tokens: &[Token]) -> bool {
+fn is_column(tokens: &[SqlToken]) -> bool {
     let constraints = ["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"];
     tokens.first().is_some_and(|first| !constraints.iter().any(|word| first.is_word(word)))
 }
 
 /// Returns true if a column is computed when it is read, and not in the record.
-fn is_computed(tokens: &[Token]) -> bool {
+fn is_computed(tokens: &[SqlToken]) -> bool {
     let mut words = tokens.windows(2);
     words.any(|two| matches!(two, [word, sign] if word.is_word("AS") && sign.is_sign("(")))
         && !tokens.iter().any(|token| token.is_word("STORED"))
 }
 
-fn is_row_id(tokens: &[Token]) -> bool {
+fn is_row_id(tokens: &[SqlToken]) -> bool {
     tokens.get(1).is_some_and(|token| token.is_word("INTEGER"))
         && tokens
             .windows(2)
@@ -160,12 +165,12 @@ fn first_column(statement: &str) -> Option<String> {
 }
 
 /// A word, a quoted text or a sign of a statement.
-struct Token {
+struct SqlToken {
     text: String,
     is_quoted: bool,
 }
 
-impl Token {
+impl SqlToken {
     fn is_word(&self, word: &str) -> bool {
         !self.is_quoted && self.text.eq_ignore_ascii_case(word)
     }
@@ -175,7 +180,7 @@ impl Token {
     }
 }
 
-fn tokens(statement: &str) -> Vec<Token> {
+fn tokens(statement: &str) -> Vec<SqlToken> {
     let mut tokens = Vec::new();
     let mut chars = statement.chars().peekable();
     while let Some(first) = chars.next() {
@@ -199,15 +204,15 @@ fn tokens(statement: &str) -> Vec<Token> {
                 }
                 text.push(c);
             }
-            tokens.push(Token { text, is_quoted: true });
+            tokens.push(SqlToken { text, is_quoted: true });
         } else if is_word_char(first) {
             let mut text = String::from(first);
             while let Some(c) = chars.next_if(|c| is_word_char(*c)) {
                 text.push(c);
             }
-            tokens.push(Token { text, is_quoted: false });
+            tokens.push(SqlToken { text, is_quoted: false });
         } else if !first.is_whitespace() {
-            tokens.push(Token { text: first.into(), is_quoted: false });
+            tokens.push(SqlToken { text: first.into(), is_quoted: false });
         }
     }
     tokens

@@ -25,8 +25,8 @@ fn connect(folder: &Path) -> Connection {
     Connection::open(folder.join(NAME)).unwrap()
 }
 
-fn snapshot(folder: &Path) -> Result<Snapshot> {
-    Snapshot::open(&Disk::open(folder).unwrap(), &path(), None)
+fn snapshot(folder: &Path) -> Result<DatabaseState> {
+    DatabaseState::open(&Disk::open(folder).unwrap(), &path(), None)
 }
 
 /// All rows of the table `t`, by their numbers.
@@ -36,7 +36,7 @@ fn read(folder: &Path) -> Result<Rows> {
     read_from(&snapshot(folder)?)
 }
 
-fn read_from(snapshot: &Snapshot) -> Result<Rows> {
+fn read_from(snapshot: &DatabaseState) -> Result<Rows> {
     let query = Query::new(snapshot);
     let table = Schema::read(&query)?.table("t").ok_or(Error::NotFound)?;
     let mut rows = Rows::new();
@@ -189,7 +189,7 @@ fn a_log_is_followed_and_a_checkpoint_is_noticed() {
         if round % 7 == 6 {
             connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
         }
-        let current = Snapshot::open(&store, &path(), known.as_ref()).unwrap();
+        let current = DatabaseState::open(&store, &path(), known.as_ref()).unwrap();
         assert!(read_from(&current).unwrap() == expected(&connection), "{round}");
         known = Some(current);
     }
@@ -211,6 +211,8 @@ fn a_log_is_followed_and_a_checkpoint_is_noticed() {
     assert!(read(dir.path()).unwrap() == expected(&connection));
 }
 
+/// Promise: A reader of a database sees whole transactions.
+///
 /// Each transaction sets all rows to one number, and the log is checkpointed all the time. A reader
 /// never sees two numbers.
 #[test]
@@ -228,17 +230,20 @@ fn a_reader_beside_a_writer_sees_whole_transactions() {
     }
     let is_done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let write = move || {
             for number in 1..=600 {
                 std::thread::sleep(Duration::from_micros(fastrand::u64(..2_000)));
                 connection.execute("UPDATE t SET a = ?1, c = ?1", [number]).unwrap();
             }
             is_done.store(true, Ordering::Relaxed);
-        });
+        };
+        std::thread::Builder::new().spawn_scoped(scope, write).unwrap();
         let store = Disk::open(dir.path()).unwrap();
         let (mut known, mut seen, mut stale) = (None, 0, 0);
         while !is_done.load(Ordering::Relaxed) {
-            let Ok(current) = Snapshot::open(&store, &path(), known.as_ref()) else { continue };
+            let Ok(current) = DatabaseState::open(&store, &path(), known.as_ref()) else {
+                continue;
+            };
             match read_from(&current) {
                 Ok(rows) => {
                     let numbers: BTreeSet<Option<i64>> = rows
@@ -268,17 +273,17 @@ fn results_stay_valid_until_their_pages_change() {
         )
         .unwrap();
     let store = Disk::open(dir.path()).unwrap();
-    let first = Snapshot::open(&store, &path(), None).unwrap();
+    let first = DatabaseState::open(&store, &path(), None).unwrap();
     let query = Query::new(&first);
     let table = Schema::read(&query).unwrap().table("t").unwrap();
     let query = Query::new(&first);
     query.scan(table.root, &mut |_| Ok(true)).unwrap();
     let (stamp, pages) = (first.stamp(), query.finish().unwrap());
     connection.execute_batch("INSERT INTO other VALUES (1)").unwrap();
-    let second = Snapshot::open(&store, &path(), Some(&first)).unwrap();
+    let second = DatabaseState::open(&store, &path(), Some(&first)).unwrap();
     assert!(second.is_unchanged(&stamp, &pages));
     connection.execute_batch("UPDATE t SET a = 2").unwrap();
-    let third = Snapshot::open(&store, &path(), Some(&second)).unwrap();
+    let third = DatabaseState::open(&store, &path(), Some(&second)).unwrap();
     assert!(!third.is_unchanged(&stamp, &pages));
 }
 
@@ -341,7 +346,7 @@ fn sample() -> Vec<u8> {
 fn read_all(bytes: &[u8]) {
     let (started, store) = (Instant::now(), Memory::new());
     store.write(&path(), bytes);
-    let Ok(snapshot) = Snapshot::open(&store, &path(), None) else { return };
+    let Ok(snapshot) = DatabaseState::open(&store, &path(), None) else { return };
     let query = Query::new(&snapshot);
     let table = Schema::read(&query).ok().and_then(|schema| schema.table("t"));
     if let Some(table) = table {
@@ -358,6 +363,7 @@ fn read_all(bytes: &[u8]) {
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
+/// Promise: Damage to a database costs no more than an error.
 #[test]
 fn a_damaged_database_costs_no_more_than_an_error() {
     let whole = sample();

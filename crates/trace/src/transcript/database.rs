@@ -1,7 +1,7 @@
 //! Conversations in a database, each read as one file of lines.
 //!
 //! A line is a row as a JSON object: the row of the conversation first, then its messages in
-//! order. Texts that hold JSON are in it as they are. The sizes of lines follow from the rows
+//! order. JsonTexts that hold JSON are in it as they are. The sizes of lines follow from the rows
 //! without the long texts, so a listing of many conversations does not read them all.
 //!
 //! Rows change in place. A cached result holds the numbers of the pages that it came from, and is
@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::super::sqlite::{Query, Row, Schema, Snapshot, Stamp, Table, Value, Visited};
+use super::super::sqlite::{
+    DatabaseRow, DatabaseState, Query, Schema, Stamp, TableSchema, Value, Visited,
+};
 use super::location::TranscriptLocation;
 use swarmletfs_base::cache::single_shard;
 use swarmletfs_base::digest::digest;
@@ -70,71 +72,71 @@ pub(crate) struct RowLayout {
     pub(crate) order: &'static [&'static str],
     /// Time of the last change of the row, in milliseconds since 1970.
     pub(crate) updated: &'static str,
-    /// Texts that hold JSON.
+    /// JsonTexts that hold JSON.
     pub(crate) json: &'static [&'static str],
 }
 
 /// Databases, and the rows of their conversations, as far as they were read.
 pub(super) struct Databases {
     open: Mutex<HashMap<RelPath, Arc<Database>>>,
-    listings: Cache<RelPath, Arc<Known<Listing>>, ListingWeighter>,
+    listings: Cache<RelPath, Arc<CachedQuery<Listing>>, RowsWeighter>,
 }
 
 impl Default for Databases {
     fn default() -> Databases {
-        let listings = single_shard(EXPECTED_LISTINGS, LISTINGS_BYTES, ListingWeighter);
+        let listings = single_shard(EXPECTED_LISTINGS, LISTINGS_BYTES, RowsWeighter);
         Databases { open: Mutex::default(), listings }
     }
 }
 
 #[derive(Clone)]
-struct ListingWeighter;
+struct RowsWeighter;
 
-impl Weighter<RelPath, Arc<Known<Listing>>> for ListingWeighter {
-    fn weight(&self, _: &RelPath, known: &Arc<Known<Listing>>) -> u64 {
-        let lines = known.value.lines.len() * size_of::<Line>();
+impl Weighter<RelPath, Arc<CachedQuery<Listing>>> for RowsWeighter {
+    fn weight(&self, _: &RelPath, known: &Arc<CachedQuery<Listing>>) -> u64 {
+        let lines = known.value.lines.len() * size_of::<RowLine>();
         (1_000 + lines + known.value.parts.len() * 8 + known.pages.len() * 4) as u64
     }
 }
 
 /// A result from a database, with the pages that it came from.
-struct Known<T> {
+struct CachedQuery<T> {
     stamp: Stamp,
     pages: Visited,
     value: T,
 }
 
-impl<T> Known<T> {
+impl<T> CachedQuery<T> {
     /// Runs a query.
     ///
     /// # Errors
     ///
     /// Fails if the query fails, or if a checkpoint has moved pages meanwhile.
     fn read(
-        snapshot: &Snapshot,
+        snapshot: &DatabaseState,
         read: impl FnOnce(&Query<'_>) -> Result<T>,
-    ) -> Result<Arc<Known<T>>> {
+    ) -> Result<Arc<CachedQuery<T>>> {
         let query = Query::new(snapshot);
         let value = read(&query);
         // A damaged page may be one that was overwritten.
         let pages = query.finish()?;
-        Ok(Arc::new(Known { stamp: snapshot.stamp(), pages, value: value? }))
+        Ok(Arc::new(CachedQuery { stamp: snapshot.stamp(), pages, value: value? }))
     }
 
-    fn is_valid(&self, now: &Snapshot) -> bool {
+    fn is_valid(&self, now: &DatabaseState) -> bool {
         now.is_unchanged(&self.stamp, &self.pages)
     }
 }
 
 /// One state of a database.
 struct Database {
-    snapshot: Snapshot,
+    snapshot: DatabaseState,
     opened: Instant,
     /// True if pages of this state were overwritten.
     is_overwritten: AtomicBool,
-    tables: Arc<Known<Vec<Tables>>>,
+    tables: Arc<CachedQuery<Vec<Tables>>>,
     /// The row of each conversation, by its ID.
-    conversations: Arc<Known<HashMap<Name, ConversationRow>>>,
+    conversations: Arc<CachedQuery<HashMap<Name, ConversationRow>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -153,7 +155,7 @@ struct Tables {
 /// A table, with the places of the columns that are needed.
 struct Rows {
     name: &'static str,
-    table: Table,
+    table: TableSchema,
     conversation: usize,
     message: Option<usize>,
     order: Vec<usize>,
@@ -164,7 +166,7 @@ struct Rows {
 /// The lines of one conversation.
 struct Listing {
     conversation: ConversationRow,
-    lines: Vec<Line>,
+    lines: Vec<RowLine>,
     /// Numbers of the rows of parts.
     parts: Vec<i64>,
     /// Time of the last change, in milliseconds since 1970.
@@ -173,7 +175,7 @@ struct Listing {
     hash: u64,
 }
 
-struct Line {
+struct RowLine {
     row: i64,
     parts: Range<usize>,
     begin: u64,
@@ -183,14 +185,14 @@ struct Line {
 /// A row without its long texts.
 struct RowFacts {
     row: i64,
-    order: Vec<SortKey>,
+    order: Vec<RowOrder>,
     message: String,
     updated: i64,
     size: u64,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum SortKey {
+enum RowOrder {
     Number(i64),
     Text(String),
 }
@@ -249,7 +251,7 @@ impl Databases {
         folder: &dyn Store,
         location: &TranscriptLocation,
         layout: &'static DatabaseLayout,
-        mut read: impl FnMut(&Database, &Arc<Known<Listing>>) -> Result<T>,
+        mut read: impl FnMut(&Database, &Arc<CachedQuery<Listing>>) -> Result<T>,
     ) -> Result<T> {
         let (key, path) = (location.path(), location.transcript.parent());
         let mut attempts = 1;
@@ -271,7 +273,7 @@ impl Databases {
         &self,
         database: &Database,
         location: &TranscriptLocation,
-    ) -> Result<Arc<Known<Listing>>> {
+    ) -> Result<Arc<CachedQuery<Listing>>> {
         let key = location.path();
         let row = database.conversations.value.get(&location.name).ok_or(Error::NotFound)?;
         let known = self
@@ -281,7 +283,7 @@ impl Databases {
         if let Some(known) = known {
             return Ok(known);
         }
-        let listing = Known::read(&database.snapshot, |query| {
+        let listing = CachedQuery::read(&database.snapshot, |query| {
             database.list(query, *row, &location.name.to_text())
         })?;
         self.listings.insert(key, listing.clone());
@@ -309,7 +311,7 @@ impl Database {
     ) -> Result<Database> {
         let mut attempts = 1;
         loop {
-            let snapshot = Snapshot::open(folder, path, known.map(|known| &known.snapshot))?;
+            let snapshot = DatabaseState::open(folder, path, known.map(|known| &known.snapshot))?;
             match Database::read(snapshot, layout, known) {
                 // A checkpoint has moved pages.
                 Err(Error::Stale) if attempts < ATTEMPTS_MAX => attempts += 1,
@@ -319,7 +321,7 @@ impl Database {
     }
 
     fn read(
-        snapshot: Snapshot,
+        snapshot: DatabaseState,
         layout: &'static DatabaseLayout,
         known: Option<&Database>,
     ) -> Result<Database> {
@@ -327,14 +329,14 @@ impl Database {
         let known = known.filter(|known| known.tables.is_valid(&snapshot));
         let tables = match known {
             Some(known) => known.tables.clone(),
-            None => Known::read(&snapshot, |query| {
+            None => CachedQuery::read(&snapshot, |query| {
                 let schema = Schema::read(query)?;
                 Ok(layout.iter().filter_map(|layout| Tables::new(&schema, layout)).collect())
             })?,
         };
         let conversations = match known.filter(|known| known.conversations.is_valid(&snapshot)) {
             Some(known) => known.conversations.clone(),
-            None => Known::read(&snapshot, |query| find_conversations(query, &tables.value))?,
+            None => CachedQuery::read(&snapshot, |query| find_conversations(query, &tables.value))?,
         };
         let is_overwritten = AtomicBool::new(false);
         Ok(Database { snapshot, opened, is_overwritten, tables, conversations })
@@ -354,13 +356,13 @@ impl Database {
     fn list(&self, query: &Query<'_>, row: ConversationRow, id: &str) -> Result<Listing> {
         let tables = self.tables(row)?;
         let own = tables.conversations.row(query, row.row)?;
-        let (text, _) = tables.conversations.render(query, &own, Texts::Read)?;
+        let (text, _) = tables.conversations.render(query, &own, JsonTexts::Read)?;
         let mut hash = blake3::Hasher::new();
         hash.update(&text);
         let first = (wrapped(&tables.conversations, &text).len()) as u64;
         let mut listing = Listing {
             conversation: row,
-            lines: vec![Line { row: row.row, parts: 0..0, begin: 0, end: first }],
+            lines: vec![RowLine { row: row.row, parts: 0..0, begin: 0, end: first }],
             parts: Vec::new(),
             updated: tables.conversations.updated(query, &own)?,
             hash: 0,
@@ -392,7 +394,12 @@ impl Database {
             }
             let start = listing.size();
             let parts = begin..listing.parts.len();
-            listing.lines.push(Line { row: message.row, parts, begin: start, end: start + size });
+            listing.lines.push(RowLine {
+                row: message.row,
+                parts,
+                begin: start,
+                end: start + size,
+            });
         }
         listing.hash = u64::from_le_bytes(digest(&hash));
         Ok(listing)
@@ -404,10 +411,10 @@ impl Database {
         let tables = self.tables(listing.conversation)?;
         let rows = if at == 0 { &tables.conversations } else { &tables.messages };
         let parts = listing.parts.get(line.parts.clone()).unwrap_or_default();
-        let text = Known::read(&self.snapshot, |query| {
+        let text = CachedQuery::read(&self.snapshot, |query| {
             let render = |rows: &Rows, row: i64| {
                 let row = rows.row(query, row)?;
-                Ok::<_, Error>(rows.render(query, &row, Texts::Read)?.0)
+                Ok::<_, Error>(rows.render(query, &row, JsonTexts::Read)?.0)
             };
             let mut text = render(rows, line.row)?;
             if let Some(rows) = tables.parts.as_ref().filter(|_| at > 0) {
@@ -477,7 +484,7 @@ fn find_conversations(
         let rows = &tables.conversations;
         query.scan(rows.table.root, &mut |row| {
             let id = rows.word(query, &row, rows.conversation)?;
-            if let Some(name) = Name::new(id).ok() {
+            if let Ok(name) = Name::new(id) {
                 let row = ConversationRow { tables: number, row: row.id };
                 found.entry(name).or_insert(row);
             }
@@ -501,9 +508,9 @@ impl Tables {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Texts {
+enum JsonTexts {
     Read,
-    /// Texts that hold JSON are counted.
+    /// JsonTexts that hold JSON are counted.
     Count,
 }
 
@@ -522,12 +529,12 @@ impl Rows {
         })
     }
 
-    fn row(&self, query: &Query<'_>, row: i64) -> Result<Row> {
+    fn row(&self, query: &Query<'_>, row: i64) -> Result<DatabaseRow> {
         query.row(self.table.root, row)?.ok_or(Error::Stale)
     }
 
     /// Returns a short text or a number as text; empty for other values.
-    fn word(&self, query: &Query<'_>, row: &Row, column: usize) -> Result<String> {
+    fn word(&self, query: &Query<'_>, row: &DatabaseRow, column: usize) -> Result<String> {
         if row.text_size(column).is_some_and(|size| size > WORD_MAX) {
             return Ok(String::new());
         }
@@ -538,7 +545,7 @@ impl Rows {
         })
     }
 
-    fn updated(&self, query: &Query<'_>, row: &Row) -> Result<i64> {
+    fn updated(&self, query: &Query<'_>, row: &DatabaseRow) -> Result<i64> {
         let Some(column) = self.updated else { return Ok(0) };
         Ok(self.table.value(query, row, column)?.as_integer().unwrap_or_default())
     }
@@ -546,7 +553,7 @@ impl Rows {
     /// Returns the rows of a conversation, in no particular order.
     fn facts_of(&self, query: &Query<'_>, conversation: &str) -> Result<Vec<RowFacts>> {
         let mut found = Vec::new();
-        let mut add = |row: &Row| {
+        let mut add = |row: &DatabaseRow| {
             if self.word(query, row, self.conversation)? == conversation {
                 found.push(self.facts(query, row)?);
             }
@@ -566,15 +573,15 @@ impl Rows {
         Ok(found)
     }
 
-    fn facts(&self, query: &Query<'_>, row: &Row) -> Result<RowFacts> {
+    fn facts(&self, query: &Query<'_>, row: &DatabaseRow) -> Result<RowFacts> {
         let key = |column: &usize| {
             Ok(match self.table.value(query, row, *column)? {
-                Value::Integer(number) => SortKey::Number(number),
-                Value::Real(number) => SortKey::Number(number as i64),
-                _ => SortKey::Text(self.word(query, row, *column)?),
+                Value::Integer(number) => RowOrder::Number(number),
+                Value::Real(number) => RowOrder::Number(number as i64),
+                _ => RowOrder::Text(self.word(query, row, *column)?),
             })
         };
-        let (text, left_out) = self.render(query, row, Texts::Count)?;
+        let (text, left_out) = self.render(query, row, JsonTexts::Count)?;
         Ok(RowFacts {
             row: row.id,
             order: self.order.iter().map(key).collect::<Result<_>>()?,
@@ -589,7 +596,12 @@ impl Rows {
 
     /// Returns a row as a JSON object of the columns that are not null, and the number of bytes
     /// that were not read.
-    fn render(&self, query: &Query<'_>, row: &Row, texts: Texts) -> Result<(Vec<u8>, u64)> {
+    fn render(
+        &self,
+        query: &Query<'_>,
+        row: &DatabaseRow,
+        texts: JsonTexts,
+    ) -> Result<(Vec<u8>, u64)> {
         let (mut out, mut left_out) = (vec![b'{'], 0);
         for (column, name) in self.table.columns.iter().enumerate() {
             let size = row.text_size(column).unwrap_or_default();
@@ -602,13 +614,13 @@ impl Rows {
                 false => self.table.value(query, row, column)?,
             };
             let json = match value {
-                _ if is_json && texts == Texts::Count => {
+                _ if is_json && texts == JsonTexts::Count => {
                     left_out += size;
                     Vec::new()
                 }
                 _ if is_json => {
                     let mut json = row.text_bytes(query, column)?;
-                    // Line ends in JSON are white space.
+                    // A line feed in JSON is white space.
                     let line_ends = json.iter_mut().filter(|byte| matches!(**byte, b'\n' | b'\r'));
                     line_ends.for_each(|byte| *byte = b' ');
                     json
@@ -649,8 +661,8 @@ pub(crate) fn has_tables(
     path: &RelPath,
     layout: &'static DatabaseLayout,
 ) -> Result<Option<bool>> {
-    let snapshot = Snapshot::open(store, path, None)?;
-    let schema = Known::read(&snapshot, Schema::read)?;
+    let snapshot = DatabaseState::open(store, path, None)?;
+    let schema = CachedQuery::read(&snapshot, Schema::read)?;
     let has_tables = layout.iter().any(|layout| Tables::new(&schema.value, layout).is_some());
     Ok((!schema.value.is_empty()).then_some(has_tables))
 }
@@ -662,11 +674,11 @@ pub(super) struct DatabaseFile {
     layout: &'static DatabaseLayout,
     databases: Arc<Databases>,
     /// The line that was read last, because a long one is read in several calls.
-    last: Mutex<Option<LastLine>>,
+    last: Mutex<Option<RenderedRow>>,
 }
 
-struct LastLine {
-    listing: Arc<Known<Listing>>,
+struct RenderedRow {
+    listing: Arc<CachedQuery<Listing>>,
     at: usize,
     bytes: Arc<[u8]>,
 }
@@ -692,7 +704,7 @@ impl DatabaseFile {
     fn line(
         &self,
         database: &Database,
-        known: &Arc<Known<Listing>>,
+        known: &Arc<CachedQuery<Listing>>,
         at: usize,
     ) -> Result<Arc<[u8]>> {
         if let Some(last) = &*self.last.lock()
@@ -702,7 +714,7 @@ impl DatabaseFile {
             return Ok(last.bytes.clone());
         }
         let bytes = database.line(&known.value, at)?;
-        *self.last.lock() = Some(LastLine { listing: known.clone(), at, bytes: bytes.clone() });
+        *self.last.lock() = Some(RenderedRow { listing: known.clone(), at, bytes: bytes.clone() });
         Ok(bytes)
     }
 }
