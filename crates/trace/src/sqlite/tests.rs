@@ -309,7 +309,7 @@ fn a_torn_log_shows_a_state_that_was_committed() {
         match read(copy.path()) {
             Ok(rows) => {
                 // Some statements are transactions of their own between two states.
-                last = states.iter().position(|state| *state == rows).unwrap_or(last).max(last);
+                last = states.iter().rposition(|state| *state == rows).unwrap_or(last).max(last);
             }
             Err(error) => assert!(last == 0, "{cut}: {error}"),
         }
