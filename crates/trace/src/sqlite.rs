@@ -16,14 +16,15 @@
 
 mod btree;
 mod pages;
+mod query;
 mod record;
 mod schema;
 #[cfg(test)]
 mod tests;
 mod wal;
 
-pub(crate) use self::btree::{Query, Visited};
 pub(crate) use self::pages::{DatabaseState, Stamp};
+pub(crate) use self::query::{Query, Visited};
 pub(crate) use self::record::{DatabaseRow, Value};
 pub(crate) use self::schema::{Schema, TableSchema};
 

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::btree::Query;
+use super::query::Query;
 use super::u32_at;
 use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::split::Split;
 
 /// Maximum size of a record, in bytes.
 const RECORD_MAX: u64 = 1 << 30;
@@ -60,7 +61,7 @@ struct Local {
 
 impl Local {
     fn bytes(&self) -> &[u8] {
-        self.page.get(self.begin..self.end).unwrap_or_default()
+        self.page.split_at_most(self.end).0.split_at_known(self.begin).1
     }
 }
 
@@ -133,7 +134,7 @@ impl DatabaseRow {
             let column = StoredValue { serial_type, offset };
             offset = offset.saturating_add(column.size());
             columns.push(column);
-            rest = rest.get(length..).unwrap_or_default();
+            rest = rest.split_at_known(length).1;
         }
         if offset > self.size { Err(malformed()) } else { Ok(columns) }
     }
@@ -150,9 +151,8 @@ impl DatabaseRow {
         let mut next = self.overflow;
         while bytes.len() < length {
             let page = query.page(next)?;
-            let part = page.get(4..query.usable()).unwrap_or_default();
-            let wanted = part.len().min(length - bytes.len());
-            bytes.extend_from_slice(part.get(..wanted).unwrap_or_default());
+            let (_, part) = page.split_at_most(query.usable()).0.split_at_known(4);
+            bytes.extend_from_slice(part.split_at_most(length - bytes.len()).0);
             next = u32_at(&page, 0).unwrap_or_default();
         }
         Ok(Cow::Owned(bytes))
@@ -168,7 +168,7 @@ impl DatabaseRow {
         let end = column.offset.saturating_add(column.size());
         let bytes = self.prefix(query, end)?;
         let begin = usize::try_from(column.offset).unwrap_or(usize::MAX);
-        Ok(bytes.get(begin..).unwrap_or_default().to_vec())
+        Ok(bytes.split_at_most(begin).1.to_vec())
     }
 
     /// Returns the bytes of a text as they are; empty for other values.

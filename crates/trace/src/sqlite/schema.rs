@@ -1,6 +1,6 @@
 //! The tables and indexes of a database, from the statements that made them.
 
-use super::btree::Query;
+use super::query::Query;
 use super::record::{DatabaseRow, Value};
 use swarmletfs_base::error::{Error, Result};
 

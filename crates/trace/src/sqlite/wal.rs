@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::u32_at;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, Meta, Store, read_range};
 
 const HEADER: usize = 32;
@@ -101,21 +102,19 @@ impl Wal {
     }
 
     fn read_frames(&mut self) -> Result<()> {
-        let salts = self.header.get(16..24).unwrap_or_default().to_vec();
+        let salts = self.header.split_at_known(16).1.split_at_known(8).0.to_vec();
         let (mut checksum, mut next, mut pending) = (self.checksum, self.frames, Vec::new());
         let length = FRAME_HEADER + self.page_size;
         loop {
             let frame = read_range(&*self.file, self.offset(next), length)?;
-            let (Some(head), Some(page)) = (frame.get(..FRAME_HEADER), frame.get(FRAME_HEADER..))
-            else {
+            if frame.len() < length {
                 return Ok(());
-            };
+            }
+            let (head, page) = frame.split_at_known(FRAME_HEADER);
             let (number, pages) = (u32_at(head, 0), u32_at(head, 4));
-            checksum.add(head.get(..8).unwrap_or_default());
+            checksum.add(head.split_at_known(8).0);
             checksum.add(page);
-            let is_valid = frame.len() == length
-                && head.get(8..16) == Some(&*salts)
-                && checksum.equals(head, 16);
+            let is_valid = head.get(8..16) == Some(&*salts) && checksum.equals(head, 16);
             let (Some(number @ 1..), Some(pages), true) = (number, pages, is_valid) else {
                 return Ok(());
             };
