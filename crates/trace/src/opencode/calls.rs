@@ -12,10 +12,11 @@ use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 /// be parsed. It completes, and its arguments name the tool.
 const INVALID: &str = "invalid";
 /// The beginnings of errors of calls that a person or a rule refused, so that they never ran.
-const REFUSALS: [&str; 3] = [
+const REFUSALS: [&str; 4] = [
     "The user declined this tool call",
     "The user rejected permission to use this specific tool call",
     "The user has specified a rule which prevents you from using this specific tool call",
+    "The user dismissed this question",
 ];
 /// The error of a refusal without words, which ends the run in version 1.
 const FINAL_REFUSAL: &str = "The user rejected permission to use this specific tool call.";
@@ -28,14 +29,14 @@ const TIMED_OUT: &str = "terminated command after exceeding timeout";
 pub(super) fn call_part<'a>(block: &'a Block<'_>) -> CallPart<'a> {
     let arguments = block.state.0.as_ref().and_then(|state| state.input);
     CallPart {
-        id: block.id.as_str().into(),
+        id: block.id().into(),
         name: tool(block),
         arguments: arguments.map_or(Arguments::None, Arguments::Json),
     }
 }
 
 fn tool<'a>(block: &'a Block<'_>) -> Cow<'a, str> {
-    let name = block.name.as_str();
+    let name = block.tool();
     if name == INVALID
         && let Some(input) = block.state.0.as_ref().and_then(|state| state.input)
         && let Ok(input) = serde_json::from_str::<Value>(input.get())
@@ -65,11 +66,11 @@ pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
     let hint = is_command.then(|| text.lines().rfind(|line| line.contains(TIMED_OUT)));
     let refusal = state.error.message.split_once(FEEDBACK).map(|(_, words)| words.into());
     let time = call_time(block);
-    let took = time.ran.0.or(time.created.0).zip(time.completed.0);
+    let took = time.begin_ms().zip(time.end_ms());
     let took = took.and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
     let is_over = stage == Stage::Done && verdict.outcome != Outcome::NotRun;
     Some(ResultPart {
-        call: block.id.as_str().into(),
+        call: block.id().into(),
         hint: hint.flatten().map(|line| Cow::Owned(line.to_owned())),
         verdict: Verdict { duration_ms: took.filter(|_| is_over), ..verdict },
         stage,
@@ -88,8 +89,7 @@ pub(super) fn call_time(block: &Block<'_>) -> CallTime {
 }
 
 fn completed(block: &Block<'_>, metadata: &CallMetadata<'_>) -> (Verdict, Stage<'static>) {
-    let is_failed =
-        block.name.as_str() == INVALID || metadata.timeout.is_set() || metadata.error.is_set();
+    let is_failed = block.tool() == INVALID || metadata.timeout.is_set() || metadata.error.is_set();
     if is_failed {
         let verdict = Verdict::from_outcome(Outcome::Failed);
         return (Verdict { exit_code: metadata.exit.0, ..verdict }, Stage::Done);
@@ -158,15 +158,11 @@ pub(super) fn changes<'a>(
 
 fn changed_file(change: &EditedFile<'_>) -> Option<FileAccess> {
     Some(FileAccess {
-        path: change.move_path.non_empty().or_else(|| change.file.non_empty())?,
-        kind: if is_created(change) { AccessKind::Created } else { AccessKind::Edited },
+        path: change.move_path.non_empty().or_else(|| change.path())?,
+        kind: if change.is_created() { AccessKind::Created } else { AccessKind::Edited },
         added: change.additions.0.unwrap_or_default(),
         removed: change.deletions.0.unwrap_or_default(),
     })
-}
-
-pub(super) fn is_created(change: &EditedFile<'_>) -> bool {
-    matches!(change.status.as_str(), "add" | "added")
 }
 
 /// Returns the path in the arguments of a tool for files.

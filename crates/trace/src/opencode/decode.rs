@@ -34,7 +34,8 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
     let Some(message) = decode::<MessageRow<'_>>(row.get()) else { return false };
     let Some(data) = &message.data.0 else { return false };
     let turns = turns(&line, &message);
-    if is_copied(&message) {
+    let session_ms = index.index.main.first_ms;
+    if is_copied(&message, data, session_ms) {
         let request = turns.iter().find_map(|turn| turn.request.as_deref());
         if let Some(request) = request {
             index.set_fallback_task(0, record.span, request);
@@ -90,9 +91,13 @@ fn is_known(kind: &str) -> bool {
         || kind.ends_with("-switched")
 }
 
-/// Returns true if a fork took over the message, whose ID then ends in its number.
-fn is_copied(message: &MessageRow<'_>) -> bool {
-    let Some(number) = message.seq.0 else { return false };
+/// Returns true if a fork took over the message. Its ID then ends in its number. Version 1 leaves no
+/// mark: the message is older than its session, which was made at `session_ms`.
+fn is_copied(message: &MessageRow<'_>, data: &MessageRecord<'_>, session_ms: Option<i64>) -> bool {
+    let Some(number) = message.seq.0 else {
+        let created = data.time.0.as_ref().and_then(|time| time.created.0);
+        return created.zip(session_ms).is_some_and(|(created, session)| created < session);
+    };
     let end = format!("_{number}");
     message.id.as_str().strip_suffix(&*end).is_some_and(|id| id.contains('_'))
 }
@@ -310,7 +315,7 @@ fn assistant_turns<'a>(
             "tool" => {
                 current.calls.push(call_part(block));
                 results.extend(result_part(block).map(|result| Turn {
-                    at_ms: call_time(block).completed.0.or(created),
+                    at_ms: call_time(block).end_ms().or(created),
                     results: vec![result],
                     ..Turn::default()
                 }));

@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::super::bounded;
 use super::super::codex::diff_edit;
+use super::super::lenient::MaybeStr;
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
-use super::calls::{changes, is_created, path_argument};
+use super::calls::{changes, path_argument};
 use super::decode::with_blocks;
 use super::schema::{Block, CallMetadata, EditedFile};
 use swarmletfs_base::error::{Error, Result};
@@ -19,7 +20,7 @@ use swarmletfs_base::model::{FileEdit, TextReplacement};
 pub(super) fn read_edits(call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
     let mut edits = None;
     with_blocks(call.record.text, &mut |blocks| {
-        let own = blocks.iter().find(|block| shorten_id(block.id.as_str()) == call.id);
+        let own = blocks.iter().find(|block| shorten_id(block.id()) == call.id);
         edits = own.map(|block| edits_of(block));
     });
     edits.ok_or(Error::Stale)
@@ -38,17 +39,17 @@ fn edits_of(block: &Block<'_>) -> Vec<FileEdit> {
 }
 
 fn stated_edit(change: &EditedFile<'_>) -> FileEdit {
-    let text = |text: &super::super::lenient::MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
+    let text = |text: &MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
     let (before, after) = (text(&change.before), text(&change.after));
-    let created = is_created(change);
-    let edit = match change.patch.non_empty() {
+    let created = change.is_created();
+    let edit = match change.diff() {
         Some(patch) => diff_edit(&patch),
         None => FileEdit { before: before.filter(|_| !created), after, ..FileEdit::default() },
     };
     FileEdit {
-        path: change.file.non_empty().unwrap_or_default(),
+        path: change.path().unwrap_or_default(),
         created,
-        deleted: matches!(change.status.as_str(), "delete" | "deleted"),
+        deleted: change.is_deleted(),
         moved_to: change.move_path.non_empty(),
         ..edit
     }

@@ -140,12 +140,27 @@ pub(super) struct Block<'a> {
     pub(super) text: MaybeStr<'a>,
     /// True if the program wrote the text of a part.
     pub(super) synthetic: MaybeBool,
-    #[serde(alias = "callID")]
-    pub(super) id: MaybeStr<'a>,
-    #[serde(alias = "tool")]
-    pub(super) name: MaybeStr<'a>,
+    id: MaybeStr<'a>,
+    name: MaybeStr<'a>,
+    /// The ID of a call in version 1.
+    #[serde(rename = "callID")]
+    call_id: MaybeStr<'a>,
+    /// The name of a tool in version 1.
+    tool: MaybeStr<'a>,
     pub(super) state: MaybeObject<ToolState<'a>>,
     pub(super) time: MaybeObject<CallTime>,
+}
+
+impl Block<'_> {
+    /// Returns the ID of a call.
+    pub(super) fn id(&self) -> &str {
+        if self.id.as_str().is_empty() { self.call_id.as_str() } else { self.id.as_str() }
+    }
+
+    /// Returns the name of a tool.
+    pub(super) fn tool(&self) -> &str {
+        if self.name.as_str().is_empty() { self.tool.as_str() } else { self.name.as_str() }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -164,12 +179,23 @@ pub(super) struct ToolState<'a> {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CallTime {
-    #[serde(alias = "start")]
-    pub(super) created: MaybeI64,
-    /// In version 2, the time at which the call was allowed to run.
-    pub(super) ran: MaybeI64,
-    #[serde(alias = "end")]
-    pub(super) completed: MaybeI64,
+    created: MaybeI64,
+    /// The time at which the call was allowed to run.
+    ran: MaybeI64,
+    completed: MaybeI64,
+    /// The times in version 1.
+    start: MaybeI64,
+    end: MaybeI64,
+}
+
+impl CallTime {
+    pub(super) fn begin_ms(self) -> Option<i64> {
+        self.ran.0.or(self.created.0).or(self.start.0)
+    }
+
+    pub(super) fn end_ms(self) -> Option<i64> {
+        self.completed.0.or(self.end.0)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -196,22 +222,42 @@ pub(super) struct CallMetadata<'a> {
     pub(super) exists: MaybeBool,
 }
 
-/// The change of a file, with the names of its fields in all versions.
+/// The change of a file. The names of its fields differ between tools and versions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct EditedFile<'a> {
-    #[serde(alias = "filePath")]
-    pub(super) file: MaybeStr<'a>,
-    #[serde(alias = "diff")]
-    pub(super) patch: MaybeStr<'a>,
-    #[serde(alias = "type")]
-    pub(super) status: MaybeStr<'a>,
+    file: MaybeStr<'a>,
+    #[serde(rename = "filePath")]
+    file_path: MaybeStr<'a>,
+    patch: MaybeStr<'a>,
+    diff: MaybeStr<'a>,
+    status: MaybeStr<'a>,
+    #[serde(rename = "type")]
+    kind: MaybeStr<'a>,
     pub(super) before: MaybeStr<'a>,
     pub(super) after: MaybeStr<'a>,
     #[serde(rename = "movePath")]
     pub(super) move_path: MaybeStr<'a>,
     pub(super) additions: MaybeU64,
     pub(super) deletions: MaybeU64,
+}
+
+impl EditedFile<'_> {
+    pub(super) fn path(&self) -> Option<String> {
+        self.file.non_empty().or_else(|| self.file_path.non_empty())
+    }
+
+    pub(super) fn diff(&self) -> Option<String> {
+        self.patch.non_empty().or_else(|| self.diff.non_empty())
+    }
+
+    pub(super) fn is_created(&self) -> bool {
+        [&self.status, &self.kind].iter().any(|word| matches!(word.as_str(), "add" | "added"))
+    }
+
+    pub(super) fn is_deleted(&self) -> bool {
+        [&self.status, &self.kind].iter().any(|word| matches!(word.as_str(), "delete" | "deleted"))
+    }
 }
 
 /// An error: a text in version 1, else a type and a message.

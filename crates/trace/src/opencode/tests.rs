@@ -436,6 +436,28 @@ fn a_fork_does_not_repeat_the_work_of_its_source() {
 }
 
 #[test]
+fn a_fork_of_version_1_begins_with_messages_older_than_itself() {
+    let mut database = Database::new(VERSION_1);
+    let call = |name: &str| {
+        let state = json!({"status": "completed", "input": {}, "output": "x", "metadata": {}});
+        vec![old_tool(name, state)]
+    };
+    let messages = [
+        ("user", json!({}), vec![text("go")]),
+        ("assistant", json!({"finish": "stop"}), call("old")),
+        ("user", json!({}), vec![text("go on")]),
+        ("assistant", json!({"finish": "stop"}), call("new")),
+    ];
+    database.old_session("ses_1", &messages);
+    assert_eq!(database.read_one("ses_1").outcomes(), ["ok", "ok"]);
+    let sql = "UPDATE session SET time_created = ?1";
+    database.connection.execute(sql, [START + 4_000]).unwrap();
+    let fork = database.read_one("ses_1");
+    assert_eq!((fork.outcomes().len(), fork.worker.task.as_str()), (1, "go on"));
+    assert_eq!(fork.record.trace.calls[0].tool, "new");
+}
+
+#[test]
 fn rows_of_version_2_win_over_those_of_version_1() {
     let mut database = Database::new(&(VERSION_1.to_owned() + VERSION_2));
     let old = [("user", json!({}), vec![text("stale")])];
