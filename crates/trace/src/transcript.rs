@@ -36,12 +36,14 @@ mod zstd;
 
 pub(super) use self::builder::{IndexBuilder, RecordOrigin};
 pub(super) use self::calls::shorten_id;
-pub(super) use self::database::{RowLayout, TableLayout, has_tables};
+pub(super) use self::database::has_tables;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
 pub use self::index::ReportedEnd;
 pub(super) use self::index::{Ending, StatedStatus, TitleSource};
-pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
+pub(super) use self::location::{
+    Container, Holds, Member, RowLayout, Shape, TableLayout, TranscriptLocation,
+};
 pub(super) use self::requests::queued_text;
 pub(super) use self::turn::{
     Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Stage, Turn, TurnEvent,

@@ -85,7 +85,7 @@ pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
 /// Returns the times of a call. In version 1, they are in its state.
 pub(super) fn call_time(block: &Block<'_>) -> CallTime {
     let of_state = block.state.0.as_ref().and_then(|state| state.time.0.as_ref());
-    block.time.0.as_ref().or(of_state).copied().unwrap_or_default()
+    block.time.0.as_ref().or(of_state).map_or_else(CallTime::default, |time| *time)
 }
 
 fn completed(block: &Block<'_>, metadata: &CallMetadata<'_>) -> (Verdict, Stage<'static>) {

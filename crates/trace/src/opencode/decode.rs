@@ -4,13 +4,15 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::super::lenient::MaybeObject;
+use super::super::lenient::{MaybeObject, MaybeU64};
 use super::super::transcript::{
     IndexBuilder, RawRecord, ResultPart, Role, TitleSource, Turn, TurnEvent,
 };
 use super::super::value::truncate;
 use super::calls::{call_part, call_time, final_refusal, report, result_part};
-use super::schema::{Block, MessageRecord, MessageRow, RowRecord, SessionRow, TokenRecord};
+use super::schema::{
+    Block, CacheTokens, MessageRecord, MessageRow, RowRecord, SessionRow, TokenRecord,
+};
 use swarmletfs_base::model::{Status, Tokens};
 
 /// Maximum length of a title, in bytes.
@@ -91,7 +93,7 @@ fn is_known(kind: &str) -> bool {
         || kind.ends_with("-switched")
 }
 
-/// Returns true if a fork took over the message. Its ID then ends in its number. Version 1 leaves no
+/// Returns true if a fork took over the message: its ID ends in its number. Version 1 leaves no
 /// mark: the message is older than its session, which was made at `session_ms`.
 fn is_copied(message: &MessageRow<'_>, data: &MessageRecord<'_>, session_ms: Option<i64>) -> bool {
     let Some(number) = message.seq.0 else {
@@ -140,12 +142,13 @@ fn sum(one: Option<u64>, two: Option<u64>) -> u64 {
 }
 
 fn tokens(counts: &TokenRecord) -> Tokens {
-    let cache = counts.cache.0.as_ref().copied().unwrap_or_default();
+    let cache = counts.cache.0.as_ref();
+    let cached = |count: fn(&CacheTokens) -> MaybeU64| cache.and_then(|cache| count(cache).0);
     Tokens {
         input: counts.input.0.unwrap_or_default(),
         output: sum(counts.output.0, counts.reasoning.0),
-        cache_read: cache.read.0.unwrap_or_default(),
-        cache_creation: cache.write.0.unwrap_or_default(),
+        cache_read: cached(|cache| cache.read).unwrap_or_default(),
+        cache_creation: cached(|cache| cache.write).unwrap_or_default(),
         ..Tokens::default()
     }
 }

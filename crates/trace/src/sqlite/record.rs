@@ -192,8 +192,9 @@ impl DatabaseRow {
             1..=6 => Value::Integer(integer(&self.bytes(query, column)?)),
             7 => {
                 let bytes = self.bytes(query, column)?;
-                let bytes = bytes.first_chunk().copied().unwrap_or_default();
-                Value::Real(f64::from_be_bytes(bytes))
+                bytes
+                    .first_chunk()
+                    .map_or(Value::Null, |bytes| Value::Real(f64::from_be_bytes(*bytes)))
             }
             8 => Value::Integer(0),
             9 => Value::Integer(1),

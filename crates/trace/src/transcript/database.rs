@@ -20,7 +20,7 @@ use quick_cache::sync::Cache;
 use super::super::sqlite::{
     DatabaseRow, DatabaseState, Query, Schema, Stamp, TableSchema, Value, Visited,
 };
-use super::location::TranscriptLocation;
+use super::location::{DatabaseLayout, RowLayout, TableLayout, TranscriptLocation};
 use swarmletfs_base::cache::single_shard;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};
@@ -48,33 +48,6 @@ const LISTINGS_BYTES: u64 = 64 << 20;
 const EXPECTED_LISTINGS: usize = 1_000;
 /// Maximum number of attempts to read rows that are not overwritten meanwhile.
 const ATTEMPTS_MAX: usize = 4;
-
-/// The tables of a program. If several hold a conversation with the same ID, the first counts.
-pub(crate) type DatabaseLayout = [TableLayout];
-
-/// The tables that hold conversations. A database that lacks one of them has none.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TableLayout {
-    pub(crate) conversations: RowLayout,
-    pub(crate) messages: RowLayout,
-    /// Rows that belong to a message, and are on its line.
-    pub(crate) parts: Option<RowLayout>,
-}
-
-/// The columns of a table that are needed. Columns that the table lacks are empty.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RowLayout {
-    pub(crate) table: &'static str,
-    /// The ID of the conversation.
-    pub(crate) conversation: &'static str,
-    /// The ID by which parts name their message. Empty in tables of conversations.
-    pub(crate) message: &'static str,
-    pub(crate) order: &'static [&'static str],
-    /// Time of the last change of the row, in milliseconds since 1970.
-    pub(crate) updated: &'static str,
-    /// JsonTexts that hold JSON.
-    pub(crate) json: &'static [&'static str],
-}
 
 /// Databases, and the rows of their conversations, as far as they were read.
 pub(super) struct Databases {

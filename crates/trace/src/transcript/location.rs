@@ -1,6 +1,5 @@
 //! The location of a worker's transcript in its store.
 
-use super::database::DatabaseLayout;
 use swarmletfs_base::name::{Name, RelPath};
 
 /// The location of a worker: a transcript, or a conversation inside one.
@@ -30,6 +29,33 @@ pub(crate) enum Container {
     /// A database of SQLite. The last name in the path of a transcript is the ID of a conversation
     /// in it; the database itself has the path before it.
     Database(&'static DatabaseLayout),
+}
+
+/// The tables of a program. If several hold a conversation with the same ID, the first counts.
+pub(crate) type DatabaseLayout = [TableLayout];
+
+/// The tables that hold conversations. A database that lacks one of them has none.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TableLayout {
+    pub(crate) conversations: RowLayout,
+    pub(crate) messages: RowLayout,
+    /// Rows that belong to a message, and are on its line.
+    pub(crate) parts: Option<RowLayout>,
+}
+
+/// The columns of a table that are needed. Columns that the table lacks are empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RowLayout {
+    pub(crate) table: &'static str,
+    /// The ID of the conversation.
+    pub(crate) conversation: &'static str,
+    /// The ID by which parts name their message. Empty in tables of conversations.
+    pub(crate) message: &'static str,
+    pub(crate) order: &'static [&'static str],
+    /// Time of the last change of the row, in milliseconds since 1970.
+    pub(crate) updated: &'static str,
+    /// JsonTexts that hold JSON.
+    pub(crate) json: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
