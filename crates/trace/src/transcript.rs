@@ -290,11 +290,10 @@ impl Transcripts {
             let location = location.filter(|location| location.holds == Holds::Nested);
             match location.map(|location| location.container) {
                 Some(Container::Database(layout)) => {
-                    match databases.conversations(store, &path, layout) {
-                        Ok(ids) => found.folders.extend(ids.iter().map(|id| path.join(id))),
-                        Err(error) => {
-                            found.skipped.add(path, SkipReason::Unreadable, Some(error));
-                        }
+                    let (ids, error) = databases.conversations(store, &path, layout);
+                    found.folders.extend(ids.iter().map(|id| path.join(id)));
+                    if error.is_some() {
+                        found.skipped.add(path, SkipReason::Unreadable, error);
                     }
                 }
                 _ => found.folders.push(path),

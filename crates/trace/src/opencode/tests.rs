@@ -663,6 +663,17 @@ fn a_damaged_database_is_one_skipped_file() {
     assert!(found.folders.is_empty());
     let skipped = found.skipped.entries(SkipReason::Unreadable);
     assert_eq!(skipped.examples.keys().collect::<Vec<_>>(), [&name]);
+
+    // A session that was read before stays, and the damage shows.
+    let mut database = Database::new(VERSION_2);
+    database.session("ses_1", &[]).user("ses_1", "go");
+    database.connection.execute_batch("PRAGMA journal_mode = delete").unwrap();
+    let (format, store) = (OpenCode::transcripts(), Disk::open(database.dir.path()).unwrap());
+    assert_eq!(format.find_workers(&store).unwrap().folders.len(), 1);
+    fs::write(database.dir.path().join("opencode.db"), "SQLite format 3").unwrap();
+    let found = format.find_workers(&store).unwrap();
+    assert_eq!(found.folders.len(), 1);
+    assert_eq!(found.skipped.entries(SkipReason::Unreadable).count, 1);
 }
 
 #[test]

@@ -279,8 +279,10 @@ fn results_stay_valid_until_their_pages_change() {
     let query = Query::new(&first);
     query.scan(table.root, &mut |_| Ok(true)).unwrap();
     let (stamp, pages) = (first.stamp(), query.finish().unwrap());
+    assert!(first.is_same(&store, &path()).unwrap());
     connection.execute_batch("INSERT INTO other VALUES (1)").unwrap();
     let second = DatabaseState::open(&store, &path(), Some(&first)).unwrap();
+    assert!(!first.is_same(&store, &path()).unwrap());
     assert!(second.is_unchanged(&stamp, &pages));
     connection.execute_batch("UPDATE t SET a = 2").unwrap();
     let third = DatabaseState::open(&store, &path(), Some(&second)).unwrap();

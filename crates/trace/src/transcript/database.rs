@@ -1,7 +1,7 @@
 //! Conversations in a database, each read as one file of lines.
 //!
 //! A line is a row as a JSON object: the row of the conversation first, then its messages in
-//! order. JsonTexts that hold JSON are in it as they are. The sizes of lines follow from the rows
+//! order. Texts that hold JSON are in it as they are. The sizes of lines follow from the rows
 //! without the long texts, so a listing of many conversations does not read them all.
 //!
 //! Rows change in place. A cached result holds the numbers of the pages that it came from, and is
@@ -114,8 +114,8 @@ struct Database {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ConversationRow {
-    /// Number of the tables that hold it.
-    tables: usize,
+    /// The table that holds it.
+    table: &'static str,
     row: i64,
 }
 
@@ -171,25 +171,23 @@ enum RowOrder {
 }
 
 impl Databases {
-    /// Returns the IDs of the conversations in the database at `path`, sorted.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the database cannot be read.
+    /// Returns the IDs of the conversations in the database at `path`, sorted. If it cannot be read,
+    /// returns the error, and the IDs that were there before.
     pub(super) fn conversations(
         &self,
         store: &dyn Store,
         path: &RelPath,
         layout: &'static DatabaseLayout,
-    ) -> Result<Vec<Name>> {
-        let database = match self.database(store, path, path, layout) {
-            Ok(database) => database,
+    ) -> (Vec<Name>, Option<Error>) {
+        let (database, error) = match self.database(store, path, path, layout) {
+            Ok(database) => (Some(database), None),
             // Its program may be writing so fast that no state can be read for a moment.
-            Err(error) => self.open.lock().get(path).cloned().ok_or(error)?,
+            Err(error) => (self.open.lock().get(path).cloned(), Some(error)),
         };
-        let mut names: Vec<Name> = database.conversations.value.keys().cloned().collect();
+        let names = database.iter().flat_map(|database| database.conversations.value.keys());
+        let mut names: Vec<Name> = names.cloned().collect();
         names.sort_unstable();
-        Ok(names)
+        (names, error)
     }
 
     /// Returns the current state of the database at `path` in `folder`. Its path from the store's
@@ -323,7 +321,8 @@ impl Database {
     }
 
     fn tables(&self, conversation: ConversationRow) -> Result<&Tables> {
-        self.tables.value.get(conversation.tables).ok_or(Error::Stale)
+        let mut tables = self.tables.value.iter();
+        tables.find(|own| own.conversations.name == conversation.table).ok_or(Error::Stale)
     }
 
     fn list(&self, query: &Query<'_>, row: ConversationRow, id: &str) -> Result<Listing> {
@@ -453,13 +452,11 @@ fn find_conversations(
     tables: &[Tables],
 ) -> Result<HashMap<Name, ConversationRow>> {
     let mut found = HashMap::new();
-    for (number, tables) in tables.iter().enumerate() {
-        let rows = &tables.conversations;
+    for rows in tables.iter().map(|tables| &tables.conversations) {
         query.scan(rows.table.root, &mut |row| {
             let id = rows.word(query, &row, rows.conversation)?;
             if let Ok(name) = Name::new(id) {
-                let row = ConversationRow { tables: number, row: row.id };
-                found.entry(name).or_insert(row);
+                found.entry(name).or_insert(ConversationRow { table: rows.name, row: row.id });
             }
             Ok(found.len() < CONVERSATIONS_MAX)
         })?;
