@@ -171,8 +171,8 @@ enum RowOrder {
 }
 
 impl Databases {
-    /// Returns the IDs of the conversations in the database at `path`, sorted. If it cannot be read,
-    /// returns the error, and the IDs that were there before.
+    /// Returns the IDs of the conversations in the database at `path`, sorted. If it cannot be
+    /// read, returns the error, and the IDs that were there before.
     pub(super) fn conversations(
         &self,
         store: &dyn Store,
