@@ -1,10 +1,11 @@
 //! The file that a command writes: whole or not at all.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -13,6 +14,7 @@ use crate::name::printable;
 
 /// Mode of a new file. It has texts of files that may be readable by their owner only.
 const MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// The place of a file, or stdout.
 pub(super) enum OutputFile {
@@ -78,6 +80,44 @@ impl OutputFile {
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())
+    }
+}
+
+/// A folder that a command fills: a new one, or one that is empty.
+pub(super) struct OutputFolder(PathBuf);
+
+impl OutputFolder {
+    /// Finds or makes the folder at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Something else is there, the folder is not empty, or it cannot be made.
+    pub(super) fn find(path: &Path) -> anyhow::Result<OutputFolder> {
+        let shown = printable(path.as_os_str().as_bytes());
+        match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Ok(false) => bail!("cannot write {shown}: it is not empty; try a new folder"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new()
+                    .mode(FOLDER_MODE)
+                    .create(path)
+                    .with_context(|| format!("cannot make the folder {shown}"))?;
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot write {shown}")),
+        }
+        Ok(OutputFolder(path.to_owned()))
+    }
+
+    /// Writes a file, in folders that are made if they are missing.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written, or is there already.
+    pub(super) fn write(&self, names: &[&OsStr], content: &[u8]) -> io::Result<()> {
+        let path = names.iter().fold(self.0.clone(), |path, name| path.join(name));
+        DirBuilder::new().mode(FOLDER_MODE).recursive(true).create(folder(&path))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+        file.write_all(content)
     }
 }
 

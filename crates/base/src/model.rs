@@ -327,9 +327,11 @@ impl Worker {
         }
     }
 
-    /// Marks the worker as abandoned unless it has finished, or waits for a person.
+    /// Marks the worker as abandoned unless it has finished, waits for a person, or is of a kind
+    /// whose records state no end: such a worker may have ended well.
     pub fn abandon(&mut self) {
-        if !self.status.is_finished() && self.status != Status::Waiting {
+        let is_unstated = self.status == Status::Unknown && self.status_source.is_none();
+        if !self.status.is_finished() && self.status != Status::Waiting && !is_unstated {
             let source = self.status_source.take();
             self.status_source = Some(source.unwrap_or_else(|| self.status.as_str().into()));
             self.status = Status::Abandoned;
@@ -489,6 +491,8 @@ pub enum Output {
     OutOfBand(RelPath),
     /// None, because no result has arrived.
     Pending,
+    /// None, because the program records no results.
+    Unrecorded,
     /// Unreadable; holds the reason as part of a sentence.
     Unreadable(String),
 }

@@ -21,9 +21,9 @@ const VALUES_MAX: usize = 20_000;
 const TEXT_MAX: usize = 64 << 10;
 /// The fields that are read, in any document and at any depth.
 #[rustfmt::skip]
-const FIELDS: [&str; 40] = [
+const FIELDS: [&str; 41] = [
     "args", "arguments", "completion_time_ms", "config", "content", "created_at", "cwd", "duration_ms", "error", "event",
-    "exit_code", "finished_at", "function", "id", "input", "job_id", "model", "name", "ok", "owner_id", "parent_id",
+    "exit_code", "finished_at", "function", "id", "input", "job_id", "model", "name", "not_run", "ok", "owner_id", "parent_id",
     "parent_thread_id", "role", "run_id", "seq", "start_ts", "started_at", "status", "success", "summary", "supervisor_notes", "tags",
     "task", "task_type", "title", "tool", "tool_calls", "tools", "truncated", "worker_id",
 ];

@@ -6,7 +6,7 @@ mod edits;
 mod layout;
 mod operation;
 mod outcome;
-mod patch;
+pub(crate) mod patch;
 mod schema;
 mod subagents;
 

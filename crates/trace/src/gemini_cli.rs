@@ -14,10 +14,9 @@ use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, Session, TranscriptFormat, TranscriptLocation,
     Transcripts, Turn,
 };
-use super::value::truncate;
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker, WorkerId};
-use swarmletfs_base::name::{RelPath, to_file_name};
+use swarmletfs_base::model::{FileAccess, FileEdit, Worker};
+use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
 /// Maximum length of the path of a project, in bytes.
@@ -71,19 +70,8 @@ impl TranscriptFormat for GeminiCli {
     }
 
     fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
-        // A later record replaces the facts of an earlier one.
-        let facts = || session.indexes.into_iter().rev().map(|index| &index.facts);
-        if let Some(id) = facts().find_map(|facts| facts.id.as_deref()) {
-            worker.id = WorkerId(to_file_name(id, &[]));
-        }
         let parent = session.location.session.as_ref().map(|parent| parent.to_text());
-        worker.parent = parent.map(|parent| SharedStr::from(&*parent));
-        let own_id = || SharedStr::from(&*worker.id.to_text());
-        worker.run = Some(worker.parent.clone().unwrap_or_else(own_id));
-        let is_agent = worker.parent.is_some() || facts().any(|facts| facts.agent_type.is_some());
-        worker.task_type = Some(if is_agent { "agent" } else { "session" }.into());
-        let title = facts().find_map(|facts| facts.title.as_ref());
-        worker.summary = title.map(|title| truncate(title.text.clone(), TASK_MAX));
+        session.describe(worker, parent.as_deref());
         let project = session.metadata.and_then(|bytes| std::str::from_utf8(bytes).ok());
         let project = project.map(str::trim).filter(|path| path.starts_with('/'));
         if let Some(path) = project.filter(|path| path.len() <= PATH_MAX && !path.contains('\n')) {

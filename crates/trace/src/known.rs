@@ -13,8 +13,9 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenCode, OpenHands, Swarmlet,
-    SweAgent, Transcripts, claude_code, codex,
+    Atif, ClaudeCode, Cline, Codex, CopilotCli, Cursor, Detection, Droid, Format, GeminiCli,
+    MiniSweAgent, OpenCode, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code,
+    codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -177,26 +178,123 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
+pub static ATIF: KnownFormat = KnownFormat {
+    name: "atif",
+    program: Program { name: "ATIF", places: &[] },
+    transcripts: Some(&Atif),
+    sessions: None,
+    session_files: SessionFiles::At(|path| Atif.locate(path).is_some()),
+    tested_version: None,
+};
+
+pub static COPILOT_CLI: KnownFormat = KnownFormat {
+    name: "copilot-cli",
+    program: Program {
+        name: "GitHub Copilot CLI",
+        places: &[Place { variable: Some(("COPILOT_HOME", "")), home: &[".copilot"] }],
+    },
+    transcripts: Some(&CopilotCli),
+    sessions: Some("session-state"),
+    session_files: SessionFiles::Folders(&["session-state"]),
+    tested_version: None,
+};
+
+pub static CURSOR: KnownFormat = KnownFormat {
+    name: "cursor",
+    program: Program {
+        name: "Cursor CLI",
+        places: &[Place { variable: Some(("CURSOR_CONFIG_DIR", "")), home: &[".cursor"] }],
+    },
+    transcripts: Some(&Cursor),
+    // An empty directory of this name is more likely Claude Code's.
+    sessions: None,
+    session_files: SessionFiles::At(|path| {
+        path.names().any(|name| name.as_bytes() == b"agent-transcripts")
+    }),
+    tested_version: None,
+};
+
+pub static CLINE: KnownFormat = KnownFormat {
+    name: "cline",
+    program: Program {
+        name: "Cline",
+        places: &[
+            Place { variable: Some(("CLINE_DIR", "data")), home: &[".cline/data"] },
+            Place {
+                variable: None,
+                home: &[
+                    ".config/Code/User/globalStorage/saoudrizwan.claude-dev",
+                    ".config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
+                ],
+            },
+        ],
+    },
+    transcripts: Some(&Cline),
+    sessions: None,
+    session_files: SessionFiles::Folders(&["sessions", "tasks"]),
+    tested_version: None,
+};
+
+pub static PI: KnownFormat = KnownFormat {
+    name: "pi",
+    program: Program {
+        name: "pi",
+        places: &[Place {
+            variable: Some(("PI_CODING_AGENT_DIR", "sessions")),
+            home: &[".pi/agent/sessions", ".omp/agent/sessions", ".openclaw/agents"],
+        }],
+    },
+    transcripts: Some(&Pi),
+    sessions: None,
+    session_files: SessionFiles::At(|path| Pi.locate(path).is_some()),
+    tested_version: None,
+};
+
+pub static DROID: KnownFormat = KnownFormat {
+    name: "droid",
+    program: Program { name: "Droid", places: &[Place { variable: None, home: &[".factory"] }] },
+    transcripts: Some(&Droid),
+    sessions: None,
+    session_files: SessionFiles::Folders(&["sessions"]),
+    tested_version: None,
+};
+
+pub static QWEN_CODE: KnownFormat = KnownFormat {
+    name: "qwen-code",
+    program: Program { name: "Qwen Code", places: &[Place { variable: None, home: &[".qwen"] }] },
+    transcripts: Some(&QwenCode),
+    sessions: None,
+    session_files: SessionFiles::Folders(&["projects"]),
+    tested_version: None,
+};
+
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 8] = [
+pub static FORMATS: [&KnownFormat; 15] = [
     &SWARMLET,
+    &ATIF,
     &MINI_SWE_AGENT,
     &SWE_AGENT,
     &OPENCODE,
     &GEMINI_CLI,
     &OPENHANDS,
+    &COPILOT_CLI,
+    &CLINE,
+    &PI,
+    &DROID,
+    &QWEN_CODE,
+    &CURSOR,
     &CODEX,
     &CLAUDE_CODE,
 ];
 
-pub static UNREAD_PROGRAMS: [Program; 2] = [
-    Program {
-        name: "GitHub Copilot CLI",
-        places: &[Place { variable: None, home: &[".copilot"] }],
-    },
-    Program { name: "pi", places: &[Place { variable: None, home: &[".pi/agent/sessions"] }] },
-];
+pub static UNREAD_PROGRAMS: [Program; 1] = [Program {
+    name: "goose",
+    places: &[Place {
+        variable: Some(("XDG_DATA_HOME", "goose/sessions")),
+        home: &[".local/share/goose/sessions"],
+    }],
+}];
 
 impl fmt::Debug for KnownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -397,8 +495,8 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of mini-swe-agent, SWE-agent, opencode, Gemini CLI, OpenHands, Codex CLI \
-             or Claude Code"
+             transcripts of ATIF, mini-swe-agent, SWE-agent, opencode, Gemini CLI, OpenHands, GitHub \
+             Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }

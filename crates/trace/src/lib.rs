@@ -53,10 +53,17 @@
 //! place, with a flaw that every generated file shows. A record and the outputs that it names are
 //! read between two fingerprints. If these differ, both are read again.
 
+mod atif;
+mod blocks;
 mod bounded;
 mod check;
 mod claude_code;
+mod cline;
 mod codex;
+mod copilot_cli;
+mod cursor;
+mod droid;
+mod file_tools;
 mod gemini_cli;
 mod input;
 mod instances;
@@ -68,7 +75,11 @@ mod meta;
 mod mini_swe_agent;
 mod opencode;
 mod openhands;
+mod pi;
 mod probe;
+#[cfg(test)]
+mod programs;
+mod qwen_code;
 #[cfg(test)]
 #[path = "../../../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -80,16 +91,23 @@ mod transcript;
 mod value;
 mod walk;
 
+pub use atif::Atif;
 pub use claude_code::ClaudeCode;
 pub use claude_code::ended_task;
+pub use cline::Cline;
 pub use codex::{Codex, UnreportedSubagent, unreported_subagents};
+pub use copilot_cli::CopilotCli;
+pub use cursor::Cursor;
+pub use droid::Droid;
 pub use gemini_cli::GeminiCli;
 pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;
 pub use opencode::OpenCode;
 pub use openhands::OpenHands;
+pub use pi::Pi;
 pub use probe::{Probe, ProbeBudget};
+pub use qwen_code::QwenCode;
 pub use swarmlet::Swarmlet;
 pub use swarmlet::python_to_json;
 pub use swe_agent::SweAgent;

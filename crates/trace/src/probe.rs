@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, OnceCell};
 
+use super::lenient::MaybeObject;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{File, Store, read_range};
 
@@ -102,6 +103,21 @@ impl<'a> Probe<'a> {
             };
             [head, &rest].concat()
         })
+    }
+
+    /// Decodes the first `count` lines. Lines that are no JSON objects are left out.
+    pub(super) fn first_lines<'p, T: serde::Deserialize<'p>>(&'p self, count: usize) -> Vec<T> {
+        let has_all = |head: &[u8]| memchr::memchr_iter(b'\n', head).count() >= count;
+        let head = if has_all(self.head()) { self.head() } else { self.long_head() };
+        let lines = head.split(|byte| *byte == b'\n').take(count);
+        lines.filter_map(|line| serde_json::from_slice::<MaybeObject<T>>(line).ok()?.0).collect()
+    }
+
+    /// Returns true if the first line is too long to be decoded and begins with all `signs`.
+    pub(super) fn has_long_line_with(&self, signs: &[&[u8]]) -> bool {
+        let head = self.head();
+        memchr::memchr(b'\n', self.long_head()).is_none()
+            && signs.iter().all(|sign| memchr::memmem::find(head, sign).is_some())
     }
 
     /// Returns the last 4 KiB. Empty if the file cannot be read.

@@ -35,7 +35,7 @@ mod worker;
 mod zstd;
 
 pub(super) use self::builder::{IndexBuilder, RecordOrigin};
-pub(super) use self::calls::shorten_id;
+pub(super) use self::calls::{parse_arguments, shorten_id};
 pub(super) use self::database::has_tables;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};

@@ -29,3 +29,5 @@ pub mod worker_digest;
 pub mod worker_states;
 
 pub const NO_RESULT: &str = "no result has come";
+/// Why the output of a call cannot be shown, if its program records none.
+pub const UNRECORDED: &str = "its program records no results";

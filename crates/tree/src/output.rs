@@ -6,6 +6,7 @@ pub mod changes;
 pub mod chrome_trace;
 pub mod cost;
 pub mod evidence;
+pub mod export;
 pub mod index;
 pub mod json;
 pub mod log;
@@ -15,6 +16,7 @@ pub mod overview;
 pub mod panel;
 pub mod since;
 pub mod summary;
+mod thread;
 mod triage;
 pub mod verdict;
 

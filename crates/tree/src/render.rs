@@ -41,6 +41,8 @@ use swarmletfs_base::store::Time;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::clean;
 
+/// Maximum length of the messages of a worker that are read, in bytes.
+const THREAD_MAX: usize = 256 << 20;
 /// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("AGENTS.md");
 

@@ -668,7 +668,7 @@ impl<'a> WorkerFiles<'a> {
                 Some(outputs) => outputs.open(path).map(Some),
                 None => Ok(None),
             },
-            Output::Pending | Output::Unreadable(_) => Ok(None),
+            Output::Pending | Output::Unrecorded | Output::Unreadable(_) => Ok(None),
         }
     }
 }

@@ -1,32 +1,49 @@
 //! `swarmletfs export`: writes workers and their calls in a format of other programs.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use serde_json::Value;
 
-use super::super::output_file::OutputFile;
+use super::super::duration;
+use super::super::output_file::{OutputFile, OutputFolder};
 use super::super::store_selection::StoreSelection;
 use super::super::terminal::print_message;
 use super::{TimeArgs, TreeReader, ViewArgs};
 use crate::analysis::spending::Spending;
 use crate::model::Outcome;
+use crate::name::to_file_name;
 use crate::output::chrome_trace::TracePlace;
+use crate::output::export::{self, ExportedWorker, Redaction, StoreFile};
 use crate::output::overview::OverviewRow;
 use crate::render::overview::Overview;
 use crate::text::json::printable;
 use crate::text::{count, parse_time};
 
 pub(crate) const HELP: &str = "\
-chrome-trace is JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open: a process for each \
-worker with those that it started, a thread for each of them, and an event for each call, with \
-outcome, exit code, size and the beginning of its input. Nothing is sent anywhere. Calls at one \
-time are in threads of their own; a call without a time has no event, and is counted on stderr.
+Formats:
+  atif          a trajectory per worker, in the Agent Trajectory Interchange Format (v1.7)
+  otlp          a line per worker with its spans: OTLP/JSON with attributes of GenAI
+  jsonl         a line per worker, message and call
+  swarmlet      a worker artifact store
+  chrome-trace  JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open: a process for each
+                worker with those that it started, and an event for each call with a time
+
+What a format cannot hold is in its fields or attributes under the name swarmletfs: a store of \
+exported trajectories shows the same calls, outcomes and texts. Outputs are cut after 16 MiB, which \
+is marked. Nothing is sent anywhere.
+
+--redact replaces home folders, names of users, addresses and what looks like a key, each text by \
+the same word everywhere, and counts them on stderr. It knows names from home folders only.
 
 Examples:
-  swarmletfs export --format chrome-trace -o swarm.json
+  swarmletfs export --format atif runs/latest -o trajectories
+  swarmletfs export --format otlp --since 1d --redact -o traces.jsonl
   swarmletfs export --format chrome-trace runs/latest | gzip > run.json.gz
 
 Exit code: 0 if everything was written, 1 if not, 2 for a usage error, 3 if --max-time ended before \
@@ -36,7 +53,7 @@ everything was read.";
 #[derive(Debug, Args)]
 #[command(mut_arg("store_format", |arg| arg.long("store-format")))]
 pub(crate) struct ExportArgs {
-    /// The workers: a run, or a folder such as by/outcome/failed [default: all]
+    /// The workers: a worker's id, a run, or a folder such as by/outcome/failed [default: all]
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
 
@@ -44,9 +61,17 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "FORMAT")]
     format: ExportFormat,
 
-    /// The file to write; - for stdout
-    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    /// The file to write, - for stdout; for atif and swarmlet a new folder
+    #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
+
+    /// Only workers that began since then, as in `list`
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_since)]
+    since: Option<Timestamp>,
+
+    /// Replace home folders, names of users, addresses and keys
+    #[arg(long)]
+    redact: bool,
 
     #[command(flatten)]
     view: ViewArgs,
@@ -57,27 +82,150 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
+    Atif,
+    Otlp,
+    Jsonl,
+    Swarmlet,
     ChromeTrace,
 }
 
-/// Writes the file.
+/// Writes the file or the folder.
 ///
 /// # Errors
 ///
-/// Fails if a store cannot be read, PATH stands for no workers, or the file cannot be written.
+/// Fails if a store cannot be read, PATH stands for no workers, or something cannot be written.
 pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let file = OutputFile::find(&arguments.output)?;
+    let is_stdout = arguments.output == Path::new("-");
+    let target = match arguments.format {
+        ExportFormat::Swarmlet if is_stdout => {
+            bail!("cannot write a store to stdout; try -o FOLDER")
+        }
+        ExportFormat::ChromeTrace if arguments.redact => {
+            bail!("cannot redact chrome-trace; try --format otlp")
+        }
+        ExportFormat::Swarmlet => Target::Folder(OutputFolder::find(&arguments.output)?),
+        ExportFormat::Atif if !is_stdout => Target::Folder(OutputFolder::find(&arguments.output)?),
+        _ => Target::File(OutputFile::find(&arguments.output)?),
+    };
     let selection = StoreSelection::from_args(&arguments.view)?;
     let reader = TreeReader::open_with(selection, &arguments.time, |settings| settings)?;
-    let scope = reader.scope(arguments.path.as_deref())?;
-    let text = match arguments.format {
+    let scope = match arguments.path.as_deref() {
+        Some(path) => reader.scope(Some(path)).or_else(|error| {
+            let id = Path::new("workers").join(path);
+            reader.scope(Some(id.as_os_str())).map_err(|_| error)
+        })?,
+        None => reader.scope(None)?,
+    };
+    let mut overview = reader.tree.renderer().overview(&scope)?;
+    if let Some(since) = arguments.since {
+        keep_since(&mut overview, since);
+    }
+    let written = match arguments.format {
         ExportFormat::ChromeTrace => {
-            chrome_trace(&reader, &reader.tree.renderer().overview(&scope)?)?
+            let text = chrome_trace(&reader, &overview)?;
+            target.write_file(text.as_bytes())
+        }
+        format => {
+            let mut workers = exported(&reader, &overview);
+            if arguments.redact {
+                redact(&mut workers);
+            }
+            write(format, &workers, &target)
         }
     };
     drop(reader.session.borrow_mut().take_progress());
     reader.note_unread();
-    reader.end(file.write(text.as_bytes()))
+    reader.end(written)
+}
+
+enum Target {
+    File(OutputFile),
+    Folder(OutputFolder),
+}
+
+impl Target {
+    fn write_file(&self, content: &[u8]) -> std::io::Result<()> {
+        match self {
+            Target::File(file) => file.write(content),
+            Target::Folder(folder) => folder.write(&[OsStr::new("export")], content),
+        }
+    }
+}
+
+fn keep_since(overview: &mut Overview, since: Timestamp) {
+    let since = since.as_millisecond();
+    let mut kept = overview
+        .json
+        .workers
+        .iter()
+        .map(|worker| worker.begun.is_some_and(|begun| begun >= since))
+        .collect::<Vec<bool>>()
+        .into_iter();
+    overview.rows.retain(|_| kept.next().unwrap_or(true));
+    overview.json.workers.retain(|worker| worker.begun.is_some_and(|begun| begun >= since));
+}
+
+fn exported(reader: &TreeReader, overview: &Overview) -> Vec<ExportedWorker> {
+    let mut workers = Vec::new();
+    for (worker, row) in overview.json.workers.iter().zip(&overview.rows) {
+        match reader.tree.renderer().exported(row, &worker.row) {
+            Ok(worker) => workers.push(worker),
+            Err(error) => {
+                print_message(&format!("cannot read worker {}: {error}", worker.row.id));
+                reader.note_failure();
+            }
+        }
+    }
+    workers
+}
+
+fn redact(workers: &mut [ExportedWorker]) {
+    let mut redaction = Redaction::default();
+    workers.iter().for_each(|worker| redaction.learn(worker));
+    workers.iter_mut().for_each(|worker| redaction.redact(worker));
+    let counts = redaction.counts().iter();
+    let counts: Vec<String> = counts.map(|(kind, number)| count(*number, kind)).collect();
+    let all = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
+    print_message(&format!("replaced {all}"));
+}
+
+fn write(format: ExportFormat, workers: &[ExportedWorker], target: &Target) -> std::io::Result<()> {
+    let line = |value: &Value| printable(&value.to_string()) + "\n";
+    match (format, target) {
+        (ExportFormat::Swarmlet, Target::Folder(folder)) => {
+            for StoreFile { path, content } in workers.iter().flat_map(export::store) {
+                let path: Vec<&OsStr> = path.iter().map(|name| name.as_os_str()).collect();
+                folder.write(&path, content.as_bytes())?;
+            }
+            Ok(())
+        }
+        (ExportFormat::Atif, Target::Folder(folder)) => {
+            for worker in workers {
+                let name = to_file_name(&format!("{}.json", worker.id), &[]);
+                folder.write(&[name.as_os_str()], line(&export::atif::atif(worker)).as_bytes())?;
+            }
+            Ok(())
+        }
+        (ExportFormat::Atif, target) => {
+            let lines = workers.iter().map(|worker| line(&export::atif::atif(worker)));
+            target.write_file(lines.collect::<String>().as_bytes())
+        }
+        (ExportFormat::Otlp, target) => {
+            let parents = workers.iter().filter_map(|one| Some((&*one.id, one.parent.as_deref()?)));
+            let parents: HashMap<&str, &str> = parents.collect();
+            let lines = workers.iter().map(|worker| {
+                // A worker cannot be above itself in the end.
+                let above = std::iter::successors(Some(&*worker.id), |id| parents.get(id).copied());
+                let root = above.take(workers.len() + 1).last().unwrap_or(&worker.id);
+                line(&export::otlp(worker, root))
+            });
+            target.write_file(lines.collect::<String>().as_bytes())
+        }
+        (_, target) => {
+            let lines = workers.iter().flat_map(ExportedWorker::lines);
+            target.write_file(lines.map(|value| line(&value)).collect::<String>().as_bytes())
+        }
+    }
 }
 
 fn chrome_trace(reader: &TreeReader, overview: &Overview) -> anyhow::Result<String> {

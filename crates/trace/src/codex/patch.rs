@@ -117,7 +117,7 @@ fn files(text: &str) -> Vec<FilePatch<'_>> {
     files
 }
 
-pub(super) fn accessed_files(patch: &str) -> Vec<FileAccess> {
+pub(crate) fn accessed_files(patch: &str) -> Vec<FileAccess> {
     let files = files(patch);
     let access = |file: &FilePatch<'_>| {
         let count = |sign: char| {
@@ -137,7 +137,7 @@ pub(super) fn accessed_files(patch: &str) -> Vec<FileAccess> {
     files.iter().map(access).collect()
 }
 
-pub(super) fn edits(patch: &str) -> Vec<FileEdit> {
+pub(crate) fn edits(patch: &str) -> Vec<FileEdit> {
     files(patch).iter().flat_map(file_edits).collect()
 }
 

@@ -155,6 +155,7 @@ pub(super) fn read(bytes: &[u8]) -> SessionMetadata {
     }
     let word = state.status();
     SessionMetadata {
+        final_words: None,
         status: status(word).map(|status| StatedStatus { status, word: Some(word.to_owned()) }),
         cwd: state.workspace.0.as_ref().and_then(|workspace| workspace.working_dir.non_empty()),
         branch: conversation.selected_branch.non_empty(),

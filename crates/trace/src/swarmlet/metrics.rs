@@ -36,6 +36,8 @@ pub(super) struct RecordedCall {
     pub(super) duration_ms: Option<u64>,
     pub(super) started_at: Option<Timestamp>,
     pub(super) input: Option<InputLine>,
+    /// True if the call never ran.
+    not_run: bool,
     /// True if the file lacks a part of the output.
     pub(super) truncated: bool,
     has_start: bool,
@@ -51,6 +53,7 @@ impl RecordedCall {
 
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match (self.success, self.exit_code) {
+            _ if self.not_run => Some(Outcome::NotRun),
             (Some(false), _) => Some(Outcome::Failed),
             (_, Some(code)) if code != 0 => Some(Outcome::Failed),
             (Some(true), _) | (None, Some(_)) => Some(Outcome::Ok),
@@ -65,6 +68,7 @@ impl RecordedCall {
             duration_ms: self.duration_ms.or(other.duration_ms),
             started_at: self.started_at.or(other.started_at),
             input: self.input.or(other.input),
+            not_run: self.not_run || other.not_run,
             truncated: self.truncated || other.truncated,
             has_start: self.has_start || other.has_start,
             has_end: self.has_end || other.has_end,
@@ -90,6 +94,7 @@ impl RecordedCall {
                 .and_then(Value::as_f64)
                 .filter(|ms| *ms >= 0.0)
                 .map(|ms| ms as u64),
+            not_run: fields.get("not_run").is_some_and(|not_run| not_run == true),
             truncated: fields.get("truncated").is_some_and(|truncated| truncated == true),
             has_end: true,
             ..record

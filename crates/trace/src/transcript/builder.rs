@@ -66,6 +66,8 @@ pub(crate) struct IndexBuilder<'f> {
     /// Number of the conversation of the document that is being read, once it has one.
     document: Option<usize>,
     inputs: InputBudget,
+    /// True if the document states the tokens of the whole conversation.
+    pub(crate) states_total: bool,
 }
 
 impl<'f> IndexBuilder<'f> {
@@ -85,6 +87,7 @@ impl<'f> IndexBuilder<'f> {
             records: HashMap::new(),
             seen: index.seen.iter().copied().collect(),
             document: None,
+            states_total: false,
             agents: index
                 .agents
                 .iter()
@@ -472,6 +475,11 @@ impl<'f> IndexBuilder<'f> {
                 tokens.map(|(model, tokens)| (shorten(&model, WORD_MAX), tokens)).collect();
             conversation.recent_messages.clear();
         }
+    }
+
+    pub(crate) fn has_tokens(&self, number: usize) -> bool {
+        let conversation = self.index.numbered(number);
+        conversation.is_some_and(|own| !own.tokens.is_empty() || !own.recent_messages.is_empty())
     }
 
     /// Sets the model of a conversation unless it is known already.

@@ -88,6 +88,7 @@ pub(super) fn add_call(
         command_bytes,
         files: files.into_iter().flatten().take(FILES_MAX).map(shorten_path).collect(),
         result: None,
+        receipt: None,
         task: None,
         stated: None,
         change_record: None,
@@ -95,7 +96,7 @@ pub(super) fn add_call(
     Some(at)
 }
 
-fn parse_arguments(arguments: &Arguments<'_>) -> Option<Value> {
+pub(crate) fn parse_arguments(arguments: &Arguments<'_>) -> Option<Value> {
     let parsed = arguments.as_text().and_then(bounded::parse_any);
     parsed.or_else(|| match arguments {
         Arguments::Text(text) => Some(Value::String(truncate(text.clone().into_owned(), TEXT_MAX))),
@@ -241,6 +242,8 @@ fn add_report(
         let duration_ms = took.and_then(|took| u64::try_from(took).ok()).filter(|_| !is_open);
         let mut new = call_result(call, span, part, at_ms, result);
         new.verdict.duration_ms = new.verdict.duration_ms.or(duration_ms);
+        let before = call.result.as_ref().map(|before| (before.span.offset, before.part));
+        call.receipt = call.receipt.or(before);
         call.result = Some(CallResult { is_open, ..new });
     }
     named

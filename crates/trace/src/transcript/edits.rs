@@ -25,7 +25,7 @@ const BYTES_MAX: usize = 64 << 20;
 pub(super) fn has_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<bool> {
     let (index, is_complete) = folder.index(deadline)?;
     let conversation = folder.found_conversation(&index, is_complete)?;
-    Ok(!is_complete || edit_calls(conversation).next().is_some())
+    Ok(!is_complete || edit_calls(folder, conversation).next().is_some())
 }
 
 /// Reads the changes of the conversation of `folder`.
@@ -39,7 +39,7 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
     let file = folder.open_transcript()?;
     let mut recorded = RecordedEdits { timed_out: !is_complete, ..RecordedEdits::default() };
     let mut room = BYTES_MAX;
-    for (seq, call, result) in edit_calls(conversation) {
+    for (seq, call, result) in edit_calls(folder, conversation) {
         if recorded.unread > 0 || !deadline.has_time() {
             recorded.unread += 1;
             continue;
@@ -76,13 +76,17 @@ fn list_sizes(edit: &FileEdit) -> usize {
         + lines * size_of::<String>()
 }
 
-fn edit_calls(
-    conversation: &Conversation,
-) -> impl Iterator<Item = (u64, &CallEntry, Option<&CallResult>)> {
-    conversation.calls.iter().zip(1..).filter_map(|(call, seq)| {
+fn edit_calls<'c>(
+    folder: &VirtualDir,
+    conversation: &'c Conversation,
+) -> impl Iterator<Item = (u64, &'c CallEntry, Option<&'c CallResult>)> {
+    let has_results = folder.format.records_results();
+    conversation.calls.iter().zip(1..).filter_map(move |(call, seq)| {
         let is_edit = call.files.iter().any(|file| file.kind != AccessKind::Read);
-        let outcome = call.verdict().filter(|_| is_edit)?.outcome;
-        let took_place = !matches!(outcome, Outcome::Failed | Outcome::NotRun);
+        let took_place = match call.verdict().filter(|_| is_edit) {
+            Some(verdict) => !matches!(verdict.outcome, Outcome::Failed | Outcome::NotRun),
+            None => is_edit && !has_results,
+        };
         took_place.then_some((seq, call, call.result.as_ref()))
     })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::Candidates;
 use super::super::probe::Probe;
+use super::super::value::truncate;
 use super::super::walk::walk;
 use super::builder::IndexBuilder;
 use super::index::{ReportedEnd, StatedStatus, TranscriptIndex};
@@ -11,8 +12,10 @@ use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
 use serde_json::Value;
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, StatedCost, Tokens, Worker};
-use swarmletfs_base::name::RelPath;
+use swarmletfs_base::model::{
+    FileAccess, FileEdit, SharedStr, StatedCost, TASK_MAX, Tokens, Worker, WorkerId,
+};
+use swarmletfs_base::name::{RelPath, to_file_name};
 use swarmletfs_base::store::Store;
 
 pub(crate) trait TranscriptFormat: Send + Sync + 'static {
@@ -99,6 +102,12 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
+    /// Returns false if the program records no results. A call without one is not open then: its
+    /// outcome is unknown.
+    fn records_results(&self) -> bool {
+        true
+    }
+
     /// Returns the kind of request that a call without a result makes to a person, such as
     /// `question`. `None` if it needs nobody.
     fn asks_person_for(&self, _tool: &str) -> Option<&'static str> {
@@ -159,6 +168,8 @@ pub(crate) struct SessionMetadata {
     pub(crate) cwd: Option<String>,
     pub(crate) branch: Option<String>,
     pub(crate) title: Option<String>,
+    /// The last words of the assistant, if its messages end before them.
+    pub(crate) final_words: Option<String>,
 }
 
 /// A worker's transcript, as far as it was read. If only both ends were read, the first index
@@ -168,6 +179,26 @@ pub(crate) struct Session<'a> {
     pub(crate) indexes: [&'a TranscriptIndex; 2],
     pub(crate) metadata: Option<&'a [u8]>,
     pub(crate) stated: &'a SessionMetadata,
+}
+
+impl Session<'_> {
+    /// Completes a worker from the facts of its session. `parent` is the session that started it.
+    pub(crate) fn describe(&self, worker: &mut Worker, parent: Option<&str>) {
+        // A later record replaces the facts of an earlier one.
+        let facts = || self.indexes.into_iter().rev().map(|index| &index.facts);
+        let id = facts().find_map(|facts| facts.id.as_deref());
+        if let Some(id) = id.filter(|_| self.location.agent.is_none()) {
+            worker.id = WorkerId(to_file_name(id, &[]));
+        }
+        worker.parent = parent.filter(|parent| !parent.is_empty()).map(SharedStr::from);
+        let own_id = || SharedStr::from(&*worker.id.to_text());
+        worker.run = Some(worker.parent.clone().unwrap_or_else(own_id));
+        let is_agent = worker.parent.is_some() || facts().any(|facts| facts.agent_type.is_some());
+        worker.task_type = Some(if is_agent { "agent" } else { "session" }.into());
+        let title = facts().find_map(|facts| facts.title.as_ref()).map(|title| title.text.clone());
+        let title = title.filter(|_| self.location.agent.is_none()).or(self.stated.title.clone());
+        worker.summary = title.map(|title| truncate(title, TASK_MAX));
+    }
 }
 
 pub(crate) struct CallRecord<'a> {

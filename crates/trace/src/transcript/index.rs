@@ -326,6 +326,8 @@ pub(crate) struct CallEntry {
     /// The files that the call read or changed, from its arguments and its result.
     pub(crate) files: Vec<FileAccess>,
     pub(crate) result: Option<CallResult>,
+    /// The offset and the part of the first result, if a report replaced it.
+    pub(crate) receipt: Option<(u64, usize)>,
     /// The ID of the work that the call started and that goes on after its result.
     pub(crate) task: Option<String>,
     /// The outcome in a record of its own. It takes precedence over the outcome of the result.

@@ -112,3 +112,50 @@ impl TranscriptLocation {
         }
     }
 }
+
+impl TranscriptLocation {
+    /// Creates the location of a file that is one worker, named by the file without `suffix`.
+    /// Returns `None` if the file has another suffix.
+    pub(crate) fn of_file(
+        path: &RelPath,
+        suffix: &str,
+        shape: Shape,
+    ) -> Option<TranscriptLocation> {
+        let file = path.file_name()?;
+        let name = Name::new(file.as_bytes().strip_suffix(suffix.as_bytes())?).ok()?;
+        Some(TranscriptLocation {
+            folder: path.parent(),
+            transcript: RelPath::from(file),
+            container: Container::File,
+            shape,
+            holds: Holds::One,
+            session: None,
+            agent: None,
+            name,
+            metadata: None,
+        })
+    }
+
+    /// Moves the directory that holds the transcript up by one name.
+    pub(crate) fn from_parent(self) -> Option<TranscriptLocation> {
+        let below = RelPath::from(self.folder.file_name()?);
+        Some(TranscriptLocation {
+            folder: self.folder.parent(),
+            transcript: below.join_path(&self.transcript),
+            metadata: self.metadata.map(|path| below.join_path(&path)),
+            ..self
+        })
+    }
+
+    /// Returns the name of the directory that holds the transcript.
+    pub(crate) fn folder_name(&self) -> Option<Name> {
+        self.path().parent().file_name()
+    }
+
+    /// Sets the file that describes the transcript: beside it, with this suffix.
+    pub(crate) fn with_metadata(self, suffix: &str) -> TranscriptLocation {
+        let name = Name::new([self.name.as_bytes(), suffix.as_bytes()].concat()).ok();
+        let metadata = name.map(|name| self.transcript.parent().join(&name));
+        TranscriptLocation { metadata, ..self }
+    }
+}

@@ -127,9 +127,10 @@ impl FileIndex {
         let calls = conversation.map(|conversation| &*conversation.calls).unwrap_or_default();
         let results = calls.iter().enumerate().filter_map(|(at, call)| {
             let result = call.result.as_ref()?;
-            Some(((result.span.offset, result.part), at))
+            let places = [Some((result.span.offset, result.part)), call.receipt];
+            Some(places.into_iter().flatten().map(move |place| (place, at)))
         });
-        FileIndex { version, by_id, by_result: results.collect(), index: index.clone() }
+        FileIndex { version, by_id, by_result: results.flatten().collect(), index: index.clone() }
     }
 
     fn links(&self, calls: &[CallEntry], span: Span, turns: &[Turn<'_>]) -> Links {

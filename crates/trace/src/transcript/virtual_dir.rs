@@ -35,7 +35,7 @@ const RESULT: &str = "result.txt";
 const REQUESTS: &str = "requests.txt";
 const COMMANDS: &str = "commands.txt";
 /// Maximum length of the metadata file beside a transcript, in bytes.
-const METADATA_MAX: usize = 1 << 20;
+const METADATA_MAX: usize = 8 << 20;
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 

@@ -308,7 +308,8 @@ pub(super) fn read_record(
     }
     // The call that hands in the work ends the conversation and needs no result.
     let handed_in = conversation.calls.last().filter(|_| conversation.submission.is_some());
-    for call in conversation.calls.iter().filter(|call| call.verdict().is_none()) {
+    let unanswered = conversation.calls.iter().filter(|call| call.verdict().is_none());
+    for call in unanswered.filter(|_| folder.format.records_results()) {
         if handed_in.is_none_or(|last| !std::ptr::eq(last, call)) {
             trace.unanswered.add(call.tool.clone());
         }
@@ -317,7 +318,7 @@ pub(super) fn read_record(
         conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
     trace.final_words = match conversation.final_words() {
         Some(text) => Some(text.head.trim().to_owned()),
-        None => returned_words(folder, deadline)?,
+        None => returned_words(folder, deadline)?.or_else(|| metadata.stated.final_words.clone()),
     };
     trace.final_words_in_parent = folder.location.agent.is_some()
         && trace.final_words.is_none()
@@ -406,7 +407,13 @@ fn tool_call(
         is_command: call.is_command,
         ..ToolCall::new(at as u64 + 1, call.tool.clone(), path.clone())
     };
-    let Some(verdict) = call.verdict() else { return Ok(tool_call) };
+    let Some(verdict) = call.verdict() else {
+        if !folder.format.records_results() {
+            tool_call.output = Output::Unrecorded;
+            tool_call.files.clone_from(&call.files);
+        }
+        return Ok(tool_call);
+    };
     tool_call.output = Output::InPlace;
     tool_call.outcome = verdict.outcome;
     tool_call.is_open = call.is_open();

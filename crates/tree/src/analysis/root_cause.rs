@@ -170,7 +170,7 @@ fn last_line(files: &WorkerFiles<'_>, call: &ToolCall) -> Result<Option<String>>
 }
 
 fn search_call(files: &WorkerFiles<'_>, call: &ToolCall) -> FailureSearch {
-    if matches!(call.output, Output::Pending | Output::Unreadable(_)) {
+    if matches!(call.output, Output::Pending | Output::Unrecorded | Output::Unreadable(_)) {
         return FailureSearch::Nothing;
     }
     let Ok(file) = open_call(files, call) else { return FailureSearch::Unreadable };

@@ -223,7 +223,7 @@ impl WorkerDigest {
             is_self_contained: trace
                 .calls
                 .iter()
-                .all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
+                .all(|call| !matches!(call.output, Output::OutOfBand(_) | Output::Unreadable(_))),
         }
     }
 

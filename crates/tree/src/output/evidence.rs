@@ -26,9 +26,9 @@ use std::collections::VecDeque;
 use content::{FrameContent, OutputSection};
 use notes::failure_line;
 
-use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
+use crate::analysis::{NO_RESULT, UNRECORDED};
 use crate::output::Body;
 use crate::view::{Member, View, WorkerFiles};
 use swarmletfs_base::deadline::Deadline;
@@ -209,7 +209,7 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
             Output::OutOfBand(file) => {
                 Some(format!("the store's tool_outputs/{}", escape_markers(&file.display())))
             }
-            Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
+            Output::InPlace | Output::Pending | Output::Unrecorded | Output::Unreadable(_) => None,
         },
         priority,
         rank: 0,
@@ -223,6 +223,7 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(NO_RESULT.into()),
+            Output::Unrecorded => Some(UNRECORDED.into()),
             Output::InPlace | Output::OutOfBand(_) => None,
         },
     }

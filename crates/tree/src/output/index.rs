@@ -18,7 +18,7 @@ use crate::analysis::file_uses::FileUse;
 use crate::analysis::missing::Missing;
 use crate::analysis::spending::WorkerCost;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
-use crate::analysis::{NO_RESULT, checks, peers};
+use crate::analysis::{NO_RESULT, UNRECORDED, checks, peers};
 use crate::catalog::Fingerprint;
 use crate::route::shown_path::shown_path;
 use crate::route::{Group, name_collision};
@@ -164,6 +164,7 @@ fn call(call: &swarmletfs_base::model::ToolCall) -> CallRow {
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(NO_RESULT.into()),
+            Output::Unrecorded => Some(UNRECORDED.into()),
             Output::InPlace | Output::OutOfBand(_) => None,
         },
     }

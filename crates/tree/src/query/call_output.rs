@@ -2,8 +2,8 @@
 
 use super::grep::{GrepOptions, GrepQuery};
 use super::run;
-use crate::analysis::NO_RESULT;
 use crate::analysis::analyzer::Analyzer;
+use crate::analysis::{NO_RESULT, UNRECORDED};
 use crate::route::Scope;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Output, ToolCall};
@@ -63,6 +63,7 @@ fn open_matching(
     let missing = match &call.output {
         Output::Unreadable(reason) => Some(reason.clone()),
         Output::Pending => Some(NO_RESULT.into()),
+        Output::Unrecorded => Some(UNRECORDED.into()),
         Output::InPlace | Output::OutOfBand(_) => {
             file.is_none().then(|| "stored out of band".into())
         }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Renderer;
+use super::{Renderer, THREAD_MAX};
 use crate::analysis::missing::Missing;
 use crate::analysis::peers::among_peers;
 use crate::analysis::settings::Subject;
 use crate::analysis::worker_digest::WorkerRow;
 use crate::output::chrome_trace::{self, TraceEvent, TracePlace};
+use crate::output::export::ExportedWorker;
+use crate::output::json::IndexRow;
 use crate::output::overview::{self, OverviewJson};
 use crate::output::panel::{self, CallMarks, EvidenceJson, PanelJson, TextJson};
 use crate::output::summary::table;
@@ -25,6 +27,8 @@ use swarmletfs_base::watchdog::OVERDUE;
 const EVIDENCE_SIZES: [usize; 3] = [1_000, 4_000, 16_000];
 /// Largest part of requests.txt that is read, in bytes.
 const REQUESTS_MAX: usize = 1 << 20;
+/// Largest part of the output of a call that is exported, in bytes.
+const OUTPUT_MAX: usize = 16 << 20;
 /// Smallest size of changes.diff that is worth its place, in bytes.
 const CHANGES_MIN: usize = 500;
 
@@ -119,6 +123,27 @@ impl Renderer {
         place: &TracePlace<'_>,
     ) -> Result<(Vec<TraceEvent>, usize)> {
         Ok(chrome_trace::events(&*self.record_of(row)?, place))
+    }
+
+    /// Collects all that the record holds of a worker. `entry` is its row in the overview.
+    ///
+    /// # Errors
+    /// Its record cannot be read.
+    pub fn exported(&self, row: &WorkerRow, entry: &IndexRow) -> Result<ExportedWorker> {
+        let record = self.record_of(row)?;
+        let view = &self.analyzer.view;
+        let thread = match view.open(&row.member, &RelPath::parse("thread.jsonl")?) {
+            Ok(file) => read_range(&*file, 0, THREAD_MAX)?,
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(ExportedWorker::new(entry, &record, &thread, &mut |call| {
+            let file = view.open_output(&row.member, call).ok()??;
+            let mut bytes = read_range(&*file, 0, OUTPUT_MAX + 1).ok()?;
+            let is_cut = bytes.len() > OUTPUT_MAX;
+            bytes.truncate(OUTPUT_MAX);
+            Some((String::from_utf8_lossy(&bytes).into_owned(), is_cut))
+        }))
     }
 
     fn record_of(&self, row: &WorkerRow) -> Result<Arc<Record>> {

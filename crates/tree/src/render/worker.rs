@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Rendered, Renderer};
+use super::{Rendered, Renderer, THREAD_MAX};
 use crate::analysis::changes;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
@@ -18,9 +18,6 @@ use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::read_range;
 use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::watchdog::OVERDUE;
-
-/// Maximum length of the messages in a log, in bytes.
-const THREAD_MAX: usize = 256 << 20;
 
 impl Renderer {
     /// Renders a report on a worker. If reading the worker does not end, renders it from the

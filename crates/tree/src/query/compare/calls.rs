@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::lines::{DiffStep, common_items, hunk_header, hunks};
 use super::section::{DiffBlock, DiffLine, DiffSection, inline};
+use crate::analysis::UNRECORDED;
 use swarmletfs_base::model::{Outcome, Output, ToolCall};
 use swarmletfs_base::text::clean::one_line;
 use swarmletfs_base::text::count;
@@ -22,6 +23,7 @@ pub(super) fn unreadable(call: &ToolCall) -> String {
     match &call.output {
         Output::Unreadable(reason) => reason.clone(),
         Output::Pending => "no result yet".into(),
+        Output::Unrecorded => UNRECORDED.into(),
         Output::InPlace | Output::OutOfBand(_) => "stored out of band".into(),
     }
 }

@@ -1,0 +1,237 @@
+//! Sessions of GitHub Copilot CLI.
+
+use super::*;
+
+const PATH: &str = "session-state/s1/events.jsonl";
+
+fn event(number: u64, kind: &str, data: Value) -> Value {
+    json!({"type": kind, "data": data, "id": format!("e{number}"), "parentId": null,
+        "timestamp": format!("2026-11-26T22:32:{number:02}.000Z")})
+}
+
+fn of_agent(mut event: Value) -> Value {
+    event["agentId"] = json!("agent-1");
+    event
+}
+
+fn start() -> Value {
+    event(
+        0,
+        "session.start",
+        json!({"sessionId": "s1", "copilotVersion": "1.0.102",
+        "context": {"cwd": "/shop", "branch": "main"}}),
+    )
+}
+
+fn user(number: u64, text: &str) -> Value {
+    event(
+        number,
+        "user.message",
+        json!({"content": text, "transformedContent": format!("<now>\n{text}")}),
+    )
+}
+
+fn call(number: u64, id: &str, tool: &str, arguments: Value) -> Value {
+    event(
+        number,
+        "assistant.message",
+        json!({"model": "lab-1", "content": "I look.", "toolRequests":
+        [{"toolCallId": id, "name": tool, "arguments": arguments, "type": "function"}]}),
+    )
+}
+
+fn answer(number: u64, text: &str) -> Value {
+    event(
+        number,
+        "assistant.message",
+        json!({"model": "lab-1", "content": text, "toolRequests": []}),
+    )
+}
+
+fn complete(number: u64, id: &str, data: Value) -> Value {
+    let mut fields = json!({"toolCallId": id});
+    fields.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+    event(number, "tool.execution_complete", fields)
+}
+
+fn usage(number: u64) -> Value {
+    event(
+        number,
+        "session.usage_record",
+        json!({"usage": {"model": "lab-1", "inputTokens": 100,
+        "outputTokens": 20, "cacheReadTokens": 7, "apiCallId": format!("r{number}")}}),
+    )
+}
+
+fn session(records: &[Value]) -> Sample {
+    Sample { format: "copilot-cli", files: vec![(PATH, lines(records))] }
+}
+
+pub(super) fn sample() -> Sample {
+    let background = json!({"content": "<command started in background with shellId: 7>"});
+    let shell = |code: i64| {
+        json!({"success": true, "shellExecution": {"exitCode": code},
+        "result": {"content": format!("red\n<shellId: 0 completed with exit code {code}>")}})
+    };
+    session(&[
+        start(),
+        event(0, "system.message", json!({"content": "You are"})),
+        user(1, "Mend it."),
+        usage(1),
+        call(2, "a", "bash", json!({"command": "make test"})),
+        event(2, "tool.execution_start", json!({"toolCallId": "a", "toolName": "bash"})),
+        complete(3, "a", shell(2)),
+        call(4, "b", "edit", json!({"path": "/shop/a.py", "old_str": "3", "new_str": "4"})),
+        complete(
+            5,
+            "b",
+            json!({"success": true, "fileEdits": [{"path": "/shop/a.py", "kind": "edit"}],
+            "result": {"content": "updated", "detailedContent": "diff"}}),
+        ),
+        call(
+            6,
+            "c",
+            "apply_patch",
+            json!("*** Begin Patch\n*** Add File: /shop/N.md\n+# N\n*** End Patch"),
+        ),
+        complete(
+            7,
+            "c",
+            json!({"success": true, "fileEdits": [{"path": "/shop/N.md", "kind": "create"}], "result": {"content": "done"}}),
+        ),
+        call(8, "d", "bash", json!({"command": "serve", "mode": "async"})),
+        complete(9, "d", json!({"success": true, "result": background})),
+        call(10, "e", "bash", json!({"command": "rm -rf /"})),
+        complete(
+            11,
+            "e",
+            json!({"success": false, "error": {"code": "denied", "message": "Denied by a rule"}}),
+        ),
+        call(12, "f", "nosuchtool", json!({})),
+        complete(
+            13,
+            "f",
+            json!({"success": false, "error": {"code": "failure", "message": "does not exist"}}),
+        ),
+        call(14, "g", "task", json!({"prompt": "Check it."})),
+        of_agent(event(
+            15,
+            "subagent.started",
+            json!({"toolCallId": "g", "agentDisplayName": "notes"}),
+        )),
+        of_agent(event(15, "user.message", json!({"content": "Check it.", "source": "agent-s1"}))),
+        of_agent(usage(16)),
+        of_agent(call(16, "h", "bash", json!({"command": "ls"}))),
+        of_agent(complete(17, "h", shell(0))),
+        of_agent(answer(18, "Checked.")),
+        of_agent(event(18, "subagent.completed", json!({"toolCallId": "g"}))),
+        complete(19, "g", json!({"success": true, "result": {"content": "Checked."}})),
+        event(
+            20,
+            "system.notification",
+            json!({"content": "It ended.", "kind": {"type": "shell_completed", "shellId": "7", "exitCode": 5}}),
+        ),
+        answer(21, "Mended."),
+        event(22, "session.shutdown", json!({"codeChanges": {}})),
+    ])
+}
+
+#[test]
+fn calls_are_judged_by_exit_codes_and_flags() {
+    let all = sample().read();
+    let seen = &all["s1"];
+    let calls = [
+        ("bash", "failed", Some(2), false),
+        ("edit", "ok", None, false),
+        ("apply_patch", "ok", None, false),
+        ("bash", "failed", Some(5), false),
+        ("bash", "not_run", None, false),
+        ("nosuchtool", "failed", None, false),
+        ("task", "ok", None, false),
+    ];
+    assert_eq!(seen.calls(), calls);
+    assert_eq!(seen.text("tool_calls/001_bash.txt"), "red\n");
+    assert_eq!(seen.edited(), ["/shop/a.py", "/shop/N.md"]);
+    assert_eq!(
+        (seen.text("task.txt"), seen.text("result.txt")),
+        ("Mend it.".into(), "Mended.".into())
+    );
+    assert_eq!((seen.tokens(), seen.worker.status), (Some((93, 20, 7)), Status::Completed));
+    assert_eq!(
+        (seen.worker.cwd.as_deref(), seen.worker.branch.as_deref()),
+        (Some("/shop"), Some("main"))
+    );
+    assert!(seen.record.trace.unused.kinds.is_empty(), "{:?}", seen.record.trace.unused.kinds);
+    let child = &all["agent-1"];
+    assert_eq!(child.calls(), [("bash", "ok", Some(0), false)]);
+    assert_eq!(
+        (child.worker.parent.as_deref(), child.worker.status),
+        (Some("s1"), Status::Completed)
+    );
+    assert_eq!((child.tokens(), child.text("task.txt")), (Some((93, 20, 7)), "Check it.".into()));
+}
+
+#[test]
+fn work_in_the_background_is_open_until_its_end_is_told() {
+    let started = json!({"success": true, "result": {"content": "<command started in background with shellId: 7>"}});
+    let mut records = vec![
+        start(),
+        user(1, "Mend it."),
+        call(2, "a", "bash", json!({"command": "serve"})),
+        complete(3, "a", started),
+        answer(4, "Started."),
+    ];
+    assert_eq!(session(&records).read_one().calls(), [("bash", "unknown", None, true)]);
+    // The program fetches the output itself.
+    records.push(call(5, "b", "read_bash", json!({"shellId": "7"})));
+    records.push(complete(
+        6,
+        "b",
+        json!({"success": true, "shellExecution": {"exitCode": 3},
+        "result": {"content": "red\n<shellId: 7 completed with exit code 3>"}}),
+    ));
+    let calls = [("bash", "failed", Some(3), false), ("read_bash", "failed", Some(3), false)];
+    assert_eq!(session(&records).read_one().calls(), calls);
+}
+
+#[test]
+fn older_result_without_an_exit_code_is_suspect() {
+    let result = json!({"success": true, "result": {"content": "red\n<shellId: 0 completed with exit code 1>"}});
+    let seen = session(&[
+        start(),
+        user(1, "Mend it."),
+        call(2, "a", "bash", json!({"command": "make"})),
+        complete(3, "a", result),
+    ])
+    .read_one();
+    assert_eq!(seen.calls(), [("bash", "ok", None, false)]);
+    let suspect = seen.record.trace.calls[0].suspect.as_deref();
+    assert_eq!(suspect, Some("<shellId: 0 completed with exit code 1>"));
+}
+
+#[test]
+fn last_event_states_how_the_session_stands() {
+    let end = event(
+        9,
+        "session.shutdown",
+        json!({"modelMetrics": {"lab-1": {"usage": {"inputTokens": 9, "outputTokens": 2}}}}),
+    );
+    for (last, status, source) in [
+        (
+            event(3, "abort", json!({"reason": "user_initiated"})),
+            Status::Unknown,
+            Some("interrupted"),
+        ),
+        (
+            event(3, "session.error", json!({"message": "400 too long"})),
+            Status::Failed,
+            Some("api error"),
+        ),
+        (answer(3, "Mended."), Status::Completed, None),
+        (call(3, "z", "bash", json!({})), Status::Running, None),
+    ] {
+        let seen = session(&[start(), user(1, "Mend it."), last.clone(), end.clone()]).read_one();
+        assert_eq!(seen.status(), (status, source), "{last}");
+        assert_eq!(seen.tokens(), Some((9, 2, 0)));
+    }
+}

@@ -1,0 +1,293 @@
+//! A worker with all that its record holds, for the formats of other programs.
+//!
+//! A format takes what it can hold. The rest is in its own fields under the name `swarmletfs`, from
+//! which the same calls, outcomes and texts can be read again.
+
+pub mod atif;
+mod otlp;
+mod redaction;
+mod store;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+pub use self::otlp::otlp;
+pub use self::redaction::Redaction;
+pub use self::store::{StoreFile, store};
+use super::json::IndexRow;
+use super::thread;
+use swarmletfs_base::model::{Outcome, Output, Record, Tokens, ToolCall};
+
+/// A worker with its messages and calls, as values that a redaction can change.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExportedWorker {
+    pub id: String,
+    /// The name of the format of its record.
+    pub source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub title: String,
+    pub task: String,
+    pub status: &'static str,
+    pub outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    #[serde(skip)]
+    pub tokens: Option<Tokens>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub final_words: Option<String>,
+    #[serde(skip)]
+    pub steps: Vec<Step>,
+}
+
+/// A message with the calls that it makes, or calls that no message makes.
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub at: Option<Timestamp>,
+    /// `user`, `assistant` or `system`.
+    pub role: String,
+    pub model: String,
+    pub text: String,
+    /// The words of the person in the text, if the program added others.
+    pub request: Option<String>,
+    pub thinking: String,
+    pub calls: Vec<ExportedCall>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ExportedCall {
+    pub seq: u64,
+    pub tool: String,
+    pub at: Option<Timestamp>,
+    pub arguments: Value,
+    pub outcome: Outcome,
+    pub exit_code: Option<i64>,
+    pub duration_ms: Option<u64>,
+    /// True if the work that it started has not ended as far as the record shows.
+    pub is_open: bool,
+    /// `None` if no result is recorded or can be read.
+    pub output: Option<String>,
+    /// True if the output is longer than what is here.
+    pub is_cut: bool,
+}
+
+impl ExportedWorker {
+    /// Collects what the record and `thread`, the content of thread.jsonl, hold of a worker.
+    /// `output` reads the output of a call, and says whether it is cut.
+    pub fn new(
+        row: &IndexRow,
+        record: &Record,
+        thread: &[u8],
+        output: &mut dyn FnMut(&ToolCall) -> Option<(String, bool)>,
+    ) -> ExportedWorker {
+        let Record { worker, trace, .. } = record;
+        let (messages, others) = thread::read(thread, &trace.calls);
+        let mut steps: Vec<Step> = messages
+            .into_iter()
+            .map(|message| Step {
+                at: message.at,
+                // An error of the API stands in the name of the assistant, who did not say it.
+                role: match worker.error.as_deref() == Some(message.text.trim()) {
+                    true => "system".into(),
+                    false => message.role,
+                },
+                model: message.model,
+                text: message.text,
+                request: None,
+                thinking: message.thinking,
+                calls: message
+                    .calls
+                    .into_iter()
+                    .filter_map(|made| Some(exported(made.call?, made.arguments, output)))
+                    .collect(),
+            })
+            .collect();
+        steps.extend(others.into_iter().map(|call| Step {
+            at: call.at,
+            role: "assistant".into(),
+            model: String::new(),
+            text: String::new(),
+            request: None,
+            thinking: String::new(),
+            calls: vec![exported(call, None, output)],
+        }));
+        let task = trace.task.clone().unwrap_or_else(|| worker.task.clone());
+        mark_task(&mut steps, &task);
+        add_final_words(&mut steps, trace.final_words.as_deref());
+        let text = |text: &Option<_>| text.as_ref().map(ToString::to_string);
+        ExportedWorker {
+            id: row.id.clone(),
+            source: row.format.to_owned(),
+            parent: text(&row.parent_id),
+            run: text(&row.run_id),
+            owner: text(&row.owner_id),
+            kind: text(&row.task_type),
+            title: row.title.clone(),
+            task,
+            status: row.status,
+            outcome: row.outcome,
+            error: worker.error.clone(),
+            model: text(&row.model),
+            cwd: text(&row.cwd),
+            branch: text(&row.branch),
+            started_at: worker.started_at.timestamp(),
+            finished_at: worker.finished_at.timestamp(),
+            tokens: trace.tokens,
+            cost_usd: trace.cost.as_ref().map(|cost| cost.total.dollars()),
+            final_words: trace.final_words.clone(),
+            steps,
+        }
+    }
+
+    pub fn calls(&self) -> impl Iterator<Item = &ExportedCall> {
+        self.steps.iter().flat_map(|step| &step.calls)
+    }
+
+    /// Calls `change` with every text of the worker.
+    fn for_each_text(&mut self, change: &mut dyn FnMut(&mut String)) {
+        let optional = [
+            &mut self.parent,
+            &mut self.run,
+            &mut self.owner,
+            &mut self.kind,
+            &mut self.error,
+            &mut self.model,
+            &mut self.cwd,
+            &mut self.branch,
+            &mut self.final_words,
+        ];
+        optional.into_iter().flatten().for_each(&mut *change);
+        [&mut self.id, &mut self.title, &mut self.task].into_iter().for_each(&mut *change);
+        for step in &mut self.steps {
+            [&mut step.text, &mut step.thinking].into_iter().for_each(&mut *change);
+            step.request.iter_mut().for_each(&mut *change);
+            for call in &mut step.calls {
+                change(&mut call.tool);
+                call.output.iter_mut().for_each(&mut *change);
+                change_value(&mut call.arguments, change);
+            }
+        }
+    }
+
+    /// Returns the worker as JSON lines: itself, then its messages and calls in order.
+    pub fn lines(&self) -> Vec<Value> {
+        let mut own = json!(self);
+        if let Some(fields) = own.as_object_mut() {
+            fields.insert("type".into(), "worker".into());
+            fields.insert("tokens".into(), json!(self.tokens.map(super::json::TokenCounts::from)));
+        }
+        let mut lines = vec![own];
+        for step in &self.steps {
+            if !step.text.is_empty() || !step.thinking.is_empty() {
+                lines.push(json!({"type": "message", "worker": self.id, "role": step.role,
+                    "time": step.at, "model": step.model, "text": step.text,
+                    "thinking": step.thinking}));
+            }
+            for call in &step.calls {
+                lines.push(json!({"type": "call", "worker": self.id, "seq": call.seq,
+                    "tool": call.tool, "time": call.at, "arguments": call.arguments,
+                    "outcome": call.outcome.as_str(), "exit_code": call.exit_code,
+                    "duration_ms": call.duration_ms, "open": call.is_open,
+                    "output": call.output, "output_is_cut": call.is_cut}));
+            }
+        }
+        lines
+    }
+}
+
+fn change_value(value: &mut Value, change: &mut dyn FnMut(&mut String)) {
+    match value {
+        Value::String(text) => change(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| change_value(item, change)),
+        Value::Object(fields) => {
+            // Names can hold paths, too.
+            let renamed = std::mem::take(fields).into_iter().map(|(mut name, mut value)| {
+                change(&mut name);
+                change_value(&mut value, change);
+                (name, value)
+            });
+            *fields = renamed.collect();
+        }
+        _ => {}
+    }
+}
+
+fn exported(
+    call: &ToolCall,
+    arguments: Option<Value>,
+    output: &mut dyn FnMut(&ToolCall) -> Option<(String, bool)>,
+) -> ExportedCall {
+    let input = || call.input.clone().map(Value::String).unwrap_or_default();
+    let is_recorded = !matches!(call.output, Output::Pending | Output::Unrecorded);
+    let output = is_recorded.then(|| output(call)).flatten();
+    let is_cut = output.as_ref().is_some_and(|(_, is_cut)| *is_cut);
+    ExportedCall {
+        seq: call.seq,
+        tool: call.tool.clone(),
+        at: call.at,
+        arguments: arguments.unwrap_or_else(input),
+        outcome: call.outcome,
+        exit_code: call.exit_code,
+        duration_ms: call.duration_ms,
+        is_open: call.is_open,
+        output: output.map(|(text, _)| text),
+        is_cut,
+    }
+}
+
+/// Marks the task in the message that holds it. Messages before it that look like a person's are
+/// the program's.
+fn mark_task(steps: &mut [Step], task: &str) {
+    let holds = |step: &Step| step.role == "user" && step.text.contains(task);
+    let Some(at) = steps.iter().position(holds).filter(|_| !task.is_empty()) else { return };
+    for step in steps.iter_mut().take(at).filter(|step| step.role == "user") {
+        step.role = "system".into();
+    }
+    if let Some(step) = steps.get_mut(at).filter(|step| step.text.trim() != task) {
+        step.request = Some(task.to_owned());
+    }
+}
+
+/// Adds the final words as a message, if they are in a call, such as one that hands in the work.
+fn add_final_words(steps: &mut Vec<Step>, words: Option<&str>) {
+    let said = steps.iter().rfind(|step| step.role == "assistant" && !step.text.trim().is_empty());
+    let is_said = |words: &&str| said.is_some_and(|step| step.text.trim().starts_with(words));
+    let Some(words) = words.filter(|words| !is_said(words)) else { return };
+    steps.push(Step {
+        at: steps.last().and_then(|step| step.at),
+        role: "assistant".into(),
+        model: String::new(),
+        text: words.to_owned(),
+        request: None,
+        thinking: String::new(),
+        calls: Vec::new(),
+    });
+}
+
+/// Returns arguments as an object, which some formats demand.
+fn object(arguments: &Value) -> Map<String, Value> {
+    match arguments {
+        Value::Object(fields) => fields.clone(),
+        Value::Null => Map::new(),
+        other => Map::from_iter([("input".to_owned(), other.clone())]),
+    }
+}

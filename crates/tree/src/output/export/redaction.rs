@@ -1,0 +1,227 @@
+//! Replaces what tells who worked where: home folders, names of users, addresses, and what looks
+//! like a key. The same text is always replaced by the same word.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::ExportedWorker;
+
+/// Names in home folders that tell nobody.
+const COMMON_NAMES: [&str; 10] =
+    ["user", "users", "home", "root", "test", "shared", "public", "default", "runner", "..."];
+/// Minimum length of a name that is replaced outside of paths, in bytes.
+const NAME_MIN: usize = 3;
+/// Minimum length of a name that is replaced inside of words, too, in bytes.
+const LONG_NAME_MIN: usize = 5;
+/// The word for a name.
+const USER: &str = "user";
+/// Beginnings of addresses that every machine has.
+const LOCAL: [&str; 3] = ["127.", "0.0.0.0", "255."];
+
+/// A home folder, and a home folder in the name that programs make of a path.
+static HOMES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    [
+        r"(?i)(/home/|/Users/|[A-Z]:\\+Users\\+)([A-Za-z0-9_.][A-Za-z0-9_.-]*)",
+        r"(?i)([-/](?:Users|home)-)([A-Za-z0-9_.]+)",
+    ]
+    .into_iter()
+    .filter_map(|pattern| Regex::new(pattern).ok())
+    .collect()
+});
+/// Kinds of text, each with the word that replaces it.
+static KINDS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
+    [
+        // A block of a private key.
+        ("key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"),
+        ("email", r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"),
+        (
+            "key",
+            r"\b(?:sk|pk|rk|ghp|gho|ghu|ghs|github_pat|glpat|xox[abpr]|npm|pypi|hf|AKIA|ASIA|AIza|ya29)[-_A-Za-z0-9.]{16,}",
+        ),
+        ("key", r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)?"),
+        (
+            "key",
+            r#"(?i)(?:api[_-]?key|secret|token|passw(?:or)?d|authorization|bearer)["']?\s*[:=]?\s*["']?(?:bearer\s+)?[A-Za-z0-9+/_.~-]{20,}=*"#,
+        ),
+        ("address", r"\b(?:\d{1,3}\.){3}\d{1,3}\b"),
+        ("address", r"(?i)\b(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}\b"),
+    ]
+    .into_iter()
+    .filter_map(|(kind, pattern)| Some((kind, Regex::new(pattern).ok()?)))
+    .collect()
+});
+
+/// The replacements that were made, so that further ones are the same.
+#[derive(Debug, Default)]
+pub struct Redaction {
+    names: BTreeSet<String>,
+    words: BTreeMap<(&'static str, String), usize>,
+    /// Number of different texts of each kind.
+    numbers: BTreeMap<&'static str, usize>,
+    counts: BTreeMap<&'static str, usize>,
+    /// Finds the known names; `None` until all are known.
+    finder: Option<Regex>,
+}
+
+impl Redaction {
+    /// Notes the names of users in a worker. All workers must be seen before one is redacted.
+    pub fn learn(&mut self, worker: &ExportedWorker) {
+        let mut worker = worker.clone();
+        worker.for_each_text(&mut |text| {
+            for found in HOMES.iter().flat_map(|home| home.captures_iter(text)) {
+                let name = group(&found, 2).trim_end_matches(['.', '-']).to_lowercase();
+                if !name.is_empty() && !COMMON_NAMES.contains(&name.as_str()) {
+                    self.names.insert(name);
+                }
+            }
+        });
+        self.finder = None;
+    }
+
+    /// Redacts all texts of a worker.
+    pub fn redact(&mut self, worker: &mut ExportedWorker) {
+        if self.finder.is_none() {
+            self.finder = finder(&self.names);
+        }
+        worker.for_each_text(&mut |text| {
+            let new = self.redacted(text);
+            if new != *text {
+                *text = new;
+            }
+        });
+    }
+
+    /// Returns the number of replacements of each kind.
+    pub fn counts(&self) -> &BTreeMap<&'static str, usize> {
+        &self.counts
+    }
+
+    fn redacted(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (kind, pattern) in KINDS.iter() {
+            let replaced = pattern.replace_all(&text, |found: &Captures<'_>| {
+                let found = group(found, 0);
+                // The addresses of a machine for itself tell nobody.
+                match *kind == "address" && LOCAL.iter().any(|local| found.starts_with(local)) {
+                    true => found.to_owned(),
+                    false => self.word(kind, found),
+                }
+            });
+            text = replaced.into_owned();
+        }
+        for home in HOMES.iter() {
+            let replaced = home.replace_all(&text, |found: &Captures<'_>| {
+                let name = group(found, 2).trim_end_matches(['.', '-']);
+                let rest = group(found, 2).get(name.len()..).unwrap_or_default();
+                let is_common = COMMON_NAMES.contains(&name.to_lowercase().as_str());
+                match is_common || name.is_empty() {
+                    true => group(found, 0).to_owned(),
+                    false => {
+                        format!(
+                            "{}{}{rest}",
+                            group(found, 1),
+                            self.word(USER, &name.to_lowercase())
+                        )
+                    }
+                }
+            });
+            text = replaced.into_owned();
+        }
+        let Some(finder) = self.finder.clone() else { return text };
+        // A match takes the characters around a name, which a name beside it needs, too.
+        for _ in 0..2 {
+            let replaced = finder.replace_all(&text, |found: &Captures<'_>| {
+                let (long, short) = (group(found, 1), group(found, 3));
+                let name = if long.is_empty() { short } else { long };
+                let word = self.word(USER, &name.to_lowercase());
+                format!("{}{word}{}", group(found, 2), group(found, 4))
+            });
+            text = replaced.into_owned();
+        }
+        text
+    }
+
+    fn word(&mut self, kind: &'static str, text: &str) -> String {
+        *self.counts.entry(kind).or_default() += 1;
+        let numbers = &mut self.numbers;
+        let number = *self.words.entry((kind, text.to_owned())).or_insert_with(|| {
+            let last = numbers.entry(kind).or_default();
+            *last += 1;
+            *last
+        });
+        format!("{kind}-{number}")
+    }
+}
+
+/// Returns a pattern for names: long ones anywhere, shorter ones as whole words.
+fn finder(names: &BTreeSet<String>) -> Option<Regex> {
+    // `user-1` is what a name was replaced by.
+    let names = names.iter().filter(|name| name.len() >= NAME_MIN && *name != USER);
+    let mut names: Vec<&String> = names.collect();
+    // A longer name comes before one that it begins with.
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    let pattern = |is_long: bool| {
+        let names = names.iter().filter(|name| (name.len() >= LONG_NAME_MIN) == is_long);
+        names.map(|name| regex::escape(name)).collect::<Vec<_>>().join("|")
+    };
+    let (long, short) = (pattern(true), pattern(false));
+    let short = format!("(^|[^a-z0-9])({short})($|[^a-z0-9])");
+    let pattern = match (long.as_str(), names.iter().any(|name| name.len() < LONG_NAME_MIN)) {
+        ("", false) => return None,
+        ("", true) => format!("(?i)()(?:{short})"),
+        (long, true) => format!("(?i)({long})|{short}"),
+        (long, false) => format!("(?i)({long})()()()"),
+    };
+    Regex::new(&pattern).ok()
+}
+
+fn group<'t>(found: &Captures<'t>, number: usize) -> &'t str {
+    found.get(number).map(|found| found.as_str()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redaction(names: &[&str]) -> Redaction {
+        Redaction {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Redaction::default()
+        }
+    }
+
+    #[test]
+    fn same_text_is_replaced_by_the_same_word() {
+        let mut redaction = redaction(&[]);
+        for (text, redacted) in [
+            ("ls /Users/ann/x /home/bob/y", "ls /Users/user-1/x /home/user-2/y"),
+            ("/Users/ann. /home/root/x", "/Users/user-1. /home/root/x"),
+            (r"C:\Users\Ann\x", r"C:\Users\user-1\x"),
+            ("~/.claude/projects/-Users-ann-x", "~/.claude/projects/-Users-user-1-x"),
+            ("ann@lab.example and bob@lab.example", "email-1 and email-2"),
+            ("ann@lab.example", "email-1"),
+            ("10.0.0.7:80 v1.2.3", "address-1:80 v1.2.3"),
+            ("sk-0123456789abcdef0123", "key-1"),
+            ("export API_KEY=0123456789abcdef0123", "export key-2"),
+            ("the token count is 12", "the token count is 12"),
+        ] {
+            assert_eq!(redaction.redacted(text), redacted, "{text}");
+        }
+        assert_eq!(redaction.counts()["user"], 6);
+    }
+
+    #[test]
+    fn names_of_home_folders_are_replaced_everywhere() {
+        let mut redaction = redaction(&["ann-lee", "al", "dip"]);
+        redaction.finder = finder(&redaction.names);
+        for (text, redacted) in [
+            ("git clone github.com/Ann-Lee/al", "git clone github.com/user-1/al"),
+            ("-Users-ann-lee-x", "-Users-user-1-x"),
+            ("by Dip, dip/dip_x, not serendipity", "by user-2, user-2/user-2_x, not serendipity"),
+        ] {
+            assert_eq!(redaction.redacted(text), redacted, "{text}");
+        }
+    }
+}
