@@ -15,6 +15,7 @@ mod layouts;
 mod literals;
 mod metadata;
 mod near_misses;
+mod opencode;
 mod openhands;
 mod outcome_fields;
 mod outcomes;

@@ -76,6 +76,14 @@ pub(super) fn run(arguments: &ArchiveArgs) -> anyhow::Result<ExitCode> {
             display_path(&arguments.source)
         );
     }
+    if matches!(format.session_files, SessionFiles::Database) {
+        bail!(
+            "cannot archive {}: {} keeps its sessions in a database, together with its keys; \
+             try `sqlite3 DATABASE '.backup COPY'`",
+            display_path(&arguments.source),
+            format.program.name
+        );
+    }
     check_places(&arguments.source, &arguments.dest)?;
     let progress = ProgressLine::without_counts("copying", QuietArg::new(arguments.quiet));
     let copied = copy_sessions(&arguments.source, &arguments.dest, format.session_files);
@@ -103,7 +111,9 @@ fn detected(source: &Path) -> anyhow::Result<&'static KnownFormat> {
         Detected::OneWorker | Detected::Unknown { .. } => {
             let names: Vec<&str> = FORMATS
                 .iter()
-                .filter(|format| !matches!(format.session_files, SessionFiles::Store))
+                .filter(|format| {
+                    !matches!(format.session_files, SessionFiles::Store | SessionFiles::Database)
+                })
                 .map(|format| format.name)
                 .collect();
             bail!(

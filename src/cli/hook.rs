@@ -30,7 +30,7 @@ use crate::deadline::Deadline;
 use crate::model::{Status, Worker};
 use crate::name::{Name, RelPath};
 use crate::output::verdict::{HEAD, verdict};
-use crate::store::Disk;
+use crate::store::{Disk, Store};
 use crate::trace::known::{CLAUDE_CODE, CODEX, COPILOT_CLI};
 use crate::trace::{
     KnownFormat, ReportedEnd, ended_copilot_agent, ended_task, unreported_subagents,
@@ -312,7 +312,8 @@ fn answer_copilot(input: &[u8], end: Instant) -> Option<String> {
         _ => return None,
     };
     let prompt = event.tool_args.prompt.unwrap_or_default();
-    let session = RelPath::parse(format!("session-state/{}/events.jsonl", event.session_id)).ok()?;
+    let session =
+        RelPath::parse(format!("session-state/{}/events.jsonl", event.session_id)).ok()?;
     discover::folders_of(&COPILOT_CLI).into_iter().find_map(|path| {
         let store = Disk::open(&path).ok().filter(|store| !store.is_in_own_mount())?;
         let folder = ProgramFolder { program: &COPILOT_CLI, path, end };
@@ -320,9 +321,8 @@ fn answer_copilot(input: &[u8], end: Instant) -> Option<String> {
             let file = store.open(&session).ok()?;
             ended_copilot_agent(&*file, &prompt, Deadline::new(&end))
         })?;
-        let verdict = folder.verdict_on(session.clone(), Some(&agent), |worker| {
-            worker.status.is_finished()
-        })?;
+        let verdict = folder
+            .verdict_on(session.clone(), Some(&agent), |worker| worker.status.is_finished())?;
         serde_json::to_string(&CopilotAnswer { additional_context: verdict }).ok()
     })
 }

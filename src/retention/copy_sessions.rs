@@ -171,6 +171,7 @@ impl SessionCopy {
         match self.files {
             SessionFiles::Folders(_) | SessionFiles::Store => true,
             SessionFiles::At(is_session) => is_session(path),
+            SessionFiles::Database => false,
         }
     }
 

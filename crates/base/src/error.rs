@@ -44,6 +44,9 @@ pub enum Error {
     Abandoned,
     #[error("read-only file system")]
     ReadOnly,
+    /// A file that breaks the rules of its format; says what is wrong with it.
+    #[error("{0}")]
+    Malformed(&'static str),
     /// Any other error of the store's file system.
     #[error("{}", io_text(.0))]
     Io(Errno),
@@ -64,6 +67,7 @@ impl Error {
             Error::UnknownHandle => Errno::BADF,
             Error::Late | Error::Abandoned => Errno::TIMEDOUT,
             Error::ReadOnly => Errno::ROFS,
+            Error::Malformed(_) => Errno::IO,
             // For ENOSYS the kernel would never send this operation again.
             Error::Io(Errno::NOSYS) => Errno::IO,
             Error::Io(errno) => *errno,
@@ -151,6 +155,7 @@ mod tests {
             (Error::UnknownHandle, Errno::BADF, false, false, false),
             (Error::Late, Errno::TIMEDOUT, false, false, false),
             (Error::ReadOnly, Errno::ROFS, false, false, false),
+            (Error::Malformed("torn"), Errno::IO, false, false, false),
             (Error::Io(Errno::NOSYS), Errno::IO, false, false, false),
             (Error::Io(Errno::ACCESS), Errno::ACCESS, false, false, false),
         ] {

@@ -208,7 +208,7 @@ impl TranscriptFormat for Atif {
                     part if part.is_empty() => trial,
                     part => Name::new(format!("{}{part}", trial.to_text())).ok()?,
                 };
-                let location = TranscriptLocation { name, ..location.from_parent()? };
+                let location = TranscriptLocation { name, ..location.above()? };
                 let metadata = Some(RelPath::from(Name::new(TRIAL_RESULT).ok()?));
                 TranscriptLocation { metadata, ..location }
             }

@@ -61,14 +61,14 @@ impl TranscriptFormat for Cline {
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
         let shape = Shape::Documents(&MEMBERS);
         if let Some(location) = TranscriptLocation::of_file(path, SESSION_SUFFIX, shape) {
-            return location.with_metadata(MANIFEST_SUFFIX).from_parent();
+            return location.with_metadata(MANIFEST_SUFFIX).above();
         }
         let is_task = path.file_name()?.as_bytes() == TASK_FILE.as_bytes();
         let location = TranscriptLocation::of_file(path, MANIFEST_SUFFIX, shape);
         let location = location.filter(|_| is_task)?;
         let name = location.folder.file_name()?;
         let metadata = Some(RelPath::from(Name::new(TASK_DISPLAY).ok()?));
-        TranscriptLocation { name, metadata, ..location }.from_parent()
+        TranscriptLocation { name, metadata, ..location }.above()
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {

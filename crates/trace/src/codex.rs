@@ -10,6 +10,7 @@ pub(crate) mod patch;
 mod schema;
 mod subagents;
 
+pub(crate) use patch::diff_edit;
 pub use subagents::{UnreportedSubagent, unreported_subagents};
 
 use serde_json::Value;

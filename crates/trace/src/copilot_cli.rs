@@ -268,7 +268,7 @@ impl TranscriptFormat for CopilotCli {
         // A session has a directory of its own; in older versions, a file.
         let location = match location.folder_name() {
             Some(name) if location.transcript.as_bytes() == FILE.as_bytes() => {
-                TranscriptLocation { name, ..location }.from_parent()?
+                TranscriptLocation { name, ..location }.above()?
             }
             _ => location,
         };

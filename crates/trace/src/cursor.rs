@@ -98,7 +98,7 @@ impl TranscriptFormat for Cursor {
         if location.folder_name()?.as_bytes() != SUBAGENTS.as_bytes() {
             return Some(location);
         }
-        let location = location.from_parent()?;
+        let location = location.above()?;
         let session = location.folder.file_name();
         Some(TranscriptLocation { session, ..location })
     }

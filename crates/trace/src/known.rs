@@ -14,7 +14,8 @@ use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
     Atif, ClaudeCode, Cline, Codex, CopilotCli, Cursor, Detection, Droid, Format, GeminiCli,
-    MiniSweAgent, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code, codex,
+    MiniSweAgent, OpenCode, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code,
+    codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -53,6 +54,8 @@ pub enum SessionFiles {
     Folders(&'static [&'static str]),
     /// The files with these paths.
     At(fn(&RelPath) -> bool),
+    /// None: the sessions are rows of a database, which also holds the program's keys.
+    Database,
     /// All files. The format is a store, which no program purges.
     Store,
 }
@@ -133,6 +136,21 @@ pub static OPENHANDS: KnownFormat = KnownFormat {
     transcripts: Some(&OpenHands),
     sessions: None,
     session_files: SessionFiles::Folders(&["sessions", "conversations"]),
+    tested_version: None,
+};
+
+pub static OPENCODE: KnownFormat = KnownFormat {
+    name: "opencode",
+    program: Program {
+        name: "opencode",
+        places: &[Place {
+            variable: Some(("XDG_DATA_HOME", "opencode")),
+            home: &[".local/share/opencode"],
+        }],
+    },
+    transcripts: Some(&OpenCode),
+    sessions: None,
+    session_files: SessionFiles::Database,
     tested_version: None,
 };
 
@@ -252,11 +270,12 @@ pub static QWEN_CODE: KnownFormat = KnownFormat {
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 14] = [
+pub static FORMATS: [&KnownFormat; 15] = [
     &SWARMLET,
     &ATIF,
     &MINI_SWE_AGENT,
     &SWE_AGENT,
+    &OPENCODE,
     &GEMINI_CLI,
     &OPENHANDS,
     &COPILOT_CLI,
@@ -270,10 +289,10 @@ pub static FORMATS: [&KnownFormat; 14] = [
 ];
 
 pub static UNREAD_PROGRAMS: [Program; 1] = [Program {
-    name: "opencode",
+    name: "goose",
     places: &[Place {
-        variable: Some(("XDG_DATA_HOME", "opencode")),
-        home: &[".local/share/opencode"],
+        variable: Some(("XDG_DATA_HOME", "goose/sessions")),
+        home: &[".local/share/goose/sessions"],
     }],
 }];
 
@@ -476,8 +495,8 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of ATIF, mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, GitHub Copilot CLI, \
-             Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or Claude Code"
+             transcripts of ATIF, mini-swe-agent, SWE-agent, opencode, Gemini CLI, OpenHands, GitHub \
+             Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }

@@ -23,8 +23,9 @@
 //! `builder` adds turns to an `index`, which holds the positions of texts but not the texts. To
 //! read a text, the record is decoded again (`with_turns`), so a turn depends on nothing but its
 //! record. `reader` feeds lines (`jsonl`) or the values of a document (`document`, which never
-//! holds a whole document) to the format, and `container` opens compressed files and directories of
-//! events as one file. `requests` collects the messages of the user, `thread` writes the
+//! holds a whole document) to the format, and `container` opens compressed files, directories of
+//! events and sessions in a `database` as one file. `sqlite` reads pages and rows of databases, and
+//! knows no format. `requests` collects the messages of the user, `thread` writes the
 //! conversation, and `edits` reads the changes of files. `docs/FORMATS.md` describes the formats
 //! and how to add one.
 //!
@@ -72,6 +73,7 @@ pub mod known;
 mod lenient;
 mod meta;
 mod mini_swe_agent;
+mod opencode;
 mod openhands;
 mod pi;
 mod probe;
@@ -82,6 +84,7 @@ mod qwen_code;
 #[path = "../../../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod scale;
+mod sqlite;
 pub mod swarmlet;
 mod swe_agent;
 mod transcript;
@@ -100,6 +103,7 @@ pub use gemini_cli::GeminiCli;
 pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;
+pub use opencode::OpenCode;
 pub use openhands::OpenHands;
 pub use pi::Pi;
 pub use probe::{Probe, ProbeBudget};

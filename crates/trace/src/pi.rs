@@ -113,7 +113,7 @@ impl TranscriptFormat for Pi {
         let session = location.folder_name().filter(|name| session_id(&name.to_text()).is_some());
         match session {
             Some(session) => {
-                Some(TranscriptLocation { session: Some(session), ..location.from_parent()? })
+                Some(TranscriptLocation { session: Some(session), ..location.above()? })
             }
             None => Some(location),
         }

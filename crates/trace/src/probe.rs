@@ -74,6 +74,10 @@ impl<'a> Probe<'a> {
         self.path
     }
 
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.store
+    }
+
     pub fn name(&self) -> &[u8] {
         self.name.as_ref().map(Name::as_bytes).unwrap_or_default()
     }

@@ -183,11 +183,11 @@ impl TranscriptFormat for QwenCode {
         match agent.and_then(|agent| Name::new(agent).ok()) {
             Some(agent) if is_called(location.folder.parent().file_name(), SUBAGENTS) => {
                 let session = location.folder_name();
-                let location = location.with_metadata(METADATA_SUFFIX).from_parent()?;
-                let location = location.from_parent()?;
+                let location = location.with_metadata(METADATA_SUFFIX).above()?;
+                let location = location.above()?;
                 Some(TranscriptLocation { session, name: agent, ..location })
             }
-            _ if is_called(location.folder_name(), CHATS) => location.from_parent(),
+            _ if is_called(location.folder_name(), CHATS) => location.above(),
             _ => Some(location),
         }
     }

@@ -13,6 +13,7 @@ mod cached_transcript;
 mod calls;
 mod commands;
 mod container;
+mod database;
 mod document;
 mod edits;
 mod folder_file;
@@ -35,11 +36,14 @@ mod zstd;
 
 pub(super) use self::builder::{IndexBuilder, RecordOrigin};
 pub(super) use self::calls::{parse_arguments, shorten_id};
+pub(super) use self::database::has_tables;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
 pub use self::index::ReportedEnd;
 pub(super) use self::index::{Ending, StatedStatus, TitleSource};
-pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
+pub(super) use self::location::{
+    Container, Holds, Member, RowLayout, Shape, TableLayout, TranscriptLocation,
+};
 pub(super) use self::requests::queued_text;
 pub(super) use self::turn::{
     Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Stage, Turn, TurnEvent,
@@ -66,7 +70,7 @@ use swarmletfs_base::cache::DiskCache;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};
-use swarmletfs_base::model::{Record, RecordedChanges, Worker};
+use swarmletfs_base::model::{Record, RecordedChanges, SkipReason, Worker};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, Meta, Store};
 
@@ -145,6 +149,7 @@ impl Format for Transcripts {
                 self.recognized.filter(store, self.format, self.format.find_transcripts(store)?)
             }
         };
+        self.open_databases(store, &mut found);
         self.folders.refresh(store, self.format, &found.folders);
         let again = self.listed.swap(true, Ordering::Relaxed);
         let budget = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
@@ -275,6 +280,25 @@ impl Transcripts {
 
     fn holds(&self, path: &RelPath) -> Option<Holds> {
         self.format.locate(path).map(|location| location.holds)
+    }
+
+    /// Replaces each database by the conversations in it. One that cannot be read is skipped.
+    fn open_databases(&self, store: &dyn Store, found: &mut Candidates) {
+        let databases = &self.transcripts.containers.databases;
+        for path in std::mem::take(&mut found.folders) {
+            let location = self.format.locate(&path);
+            let location = location.filter(|location| location.holds == Holds::Nested);
+            match location.map(|location| location.container) {
+                Some(Container::Database(layout)) => {
+                    let (ids, error) = databases.conversations(store, &path, layout);
+                    found.folders.extend(ids.iter().map(|id| path.join(id)));
+                    if error.is_some() {
+                        found.skipped.add(path, SkipReason::Unreadable, error);
+                    }
+                }
+                _ => found.folders.push(path),
+            }
+        }
     }
 
     /// Returns the identity of the subagent at `path`, or of another worker inside a transcript.

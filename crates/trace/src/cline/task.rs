@@ -361,8 +361,11 @@ fn block_result<'a>(block: &'a Block<'_>) -> ResultPart<'a> {
     ResultPart { call: block.tool_use_id.as_str().into(), text, verdict, ..ResultPart::default() }
 }
 
+/// A tool and its parameters.
+type XmlCall = (&'static str, Map<String, Value>);
+
 /// Splits an answer into the text before its first call, and the calls.
-fn xml_calls(text: &str) -> (&str, Vec<(&'static str, Map<String, Value>)>) {
+fn xml_calls(text: &str) -> (&str, Vec<XmlCall>) {
     let (mut rest, mut calls, mut before) = (text, Vec::new(), None);
     while let Some((first, tool, body)) = split_tag(rest).filter(|_| calls.len() < CALLS_MAX) {
         before.get_or_insert(first);

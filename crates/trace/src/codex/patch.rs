@@ -192,16 +192,20 @@ fn stated_edit(path: &str, change: &StatedChange<'_>) -> FileEdit {
         },
         "delete" => FileEdit { path, before: content, deleted: true, ..FileEdit::default() },
         _ => {
-            let diff = diffy::Patch::from_str(change.unified_diff.as_str());
-            let hunks = diff.as_ref().map(diffy::Patch::hunks).unwrap_or_default();
-            FileEdit {
-                path,
-                replacements: hunks.iter().map(hunk_replacement).collect(),
-                hunks: hunks.iter().map(recorded_hunk).collect(),
-                moved_to: change.move_path.non_empty(),
-                ..FileEdit::default()
-            }
+            let moved_to = change.move_path.non_empty();
+            FileEdit { path, moved_to, ..diff_edit(change.unified_diff.as_str()) }
         }
+    }
+}
+
+/// Reads the change of a file without a path from a unified diff.
+pub(crate) fn diff_edit(diff: &str) -> FileEdit {
+    let diff = diffy::Patch::from_str(diff);
+    let hunks = diff.as_ref().map(diffy::Patch::hunks).unwrap_or_default();
+    FileEdit {
+        replacements: hunks.iter().map(hunk_replacement).collect(),
+        hunks: hunks.iter().map(recorded_hunk).collect(),
+        ..FileEdit::default()
     }
 }
 

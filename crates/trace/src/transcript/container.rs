@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::archive::{ArchiveFile, Archives};
+use super::database::{DatabaseFile, Databases};
 use super::folder_file::{FolderFile, FolderListings};
 use super::location::{Container, TranscriptLocation};
 use swarmletfs_base::error::Result;
@@ -13,6 +14,7 @@ use swarmletfs_base::store::{File, Meta, Store};
 pub(super) struct Containers {
     listings: Arc<FolderListings>,
     archives: Arc<Archives>,
+    pub(super) databases: Arc<Databases>,
 }
 
 pub(super) fn open(
@@ -27,6 +29,9 @@ pub(super) fn open(
             Ok(Box::new(ArchiveFile::new(file, path, containers.archives.clone())))
         }
         Container::Folder => Ok(Box::new(FolderFile::new(folder, location, &containers.listings)?)),
+        Container::Database(layout) => {
+            Ok(Box::new(DatabaseFile::new(folder, location, layout, &containers.databases)?))
+        }
     }
 }
 
@@ -44,5 +49,6 @@ pub(super) fn meta(
     match location.container {
         Container::File | Container::Zstd => folder.stat(&location.transcript),
         Container::Folder => FolderFile::new(folder, location, &containers.listings)?.meta(),
+        Container::Database(layout) => containers.databases.meta(folder, location, layout),
     }
 }

@@ -26,6 +26,36 @@ pub(crate) enum Container {
     Zstd,
     /// A directory with a file for each record, in the order of the first numbers in their names.
     Folder,
+    /// A database of SQLite. The last name in the path of a transcript is the ID of a conversation
+    /// in it; the database itself has the path before it.
+    Database(&'static DatabaseLayout),
+}
+
+/// The tables of a program. If several hold a conversation with the same ID, the first counts.
+pub(crate) type DatabaseLayout = [TableLayout];
+
+/// The tables that hold conversations. A database that lacks one of them has none.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TableLayout {
+    pub(crate) conversations: RowLayout,
+    pub(crate) messages: RowLayout,
+    /// Rows that belong to a message, and are on its line.
+    pub(crate) parts: Option<RowLayout>,
+}
+
+/// The columns of a table that are needed. Columns that the table lacks are empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RowLayout {
+    pub(crate) table: &'static str,
+    /// The ID of the conversation.
+    pub(crate) conversation: &'static str,
+    /// The ID by which parts name their message. Empty in tables of conversations.
+    pub(crate) message: &'static str,
+    pub(crate) order: &'static [&'static str],
+    /// Time of the last change of the row, in milliseconds since 1970.
+    pub(crate) updated: &'static str,
+    /// JsonTexts that hold JSON.
+    pub(crate) json: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +106,8 @@ impl TranscriptLocation {
         match (self.container, self.shape) {
             _ if self.agent.is_some() => "source.jsonl",
             (Container::Zstd, _) => "source.jsonl.zst",
-            (Container::Folder, _) | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
+            (Container::Folder | Container::Database(_), _)
+            | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
             (Container::File, Shape::Documents(_)) => "source.json",
         }
     }
@@ -105,8 +136,8 @@ impl TranscriptLocation {
         })
     }
 
-    /// Moves the directory that holds the transcript up by one name.
-    pub(crate) fn from_parent(self) -> Option<TranscriptLocation> {
+    /// Returns the same location with the directory that holds it one name further up.
+    pub(crate) fn above(self) -> Option<TranscriptLocation> {
         let below = RelPath::from(self.folder.file_name()?);
         Some(TranscriptLocation {
             folder: self.folder.parent(),

@@ -603,7 +603,7 @@ impl Store for VirtualDir {
                     Container::File | Container::Zstd => {
                         self.folder.open(&self.location.transcript)?
                     }
-                    Container::Folder => self.open_transcript()?,
+                    Container::Folder | Container::Database(_) => self.open_transcript()?,
                 };
                 Ok(match self.copied_bytes()? {
                     0 => file,
