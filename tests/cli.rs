@@ -11,6 +11,7 @@ mod expand;
 mod export;
 mod hook;
 mod hook_codex;
+mod hook_copilot;
 mod log;
 mod no_fuse;
 mod paging;

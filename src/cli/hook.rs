@@ -98,7 +98,7 @@ pub(super) enum HookCommand {
     Codex(HookArgs),
     /// Answer a hook of GitHub Copilot CLI, whose JSON is read from stdin
     #[command(after_help = COPILOT_HELP)]
-    Copilot(HookArgs),
+    Copilot(CopilotHookArgs),
     /// Put a hook into the settings of its program, or take it out
     #[command(after_help = install::HELP)]
     Install(install::InstallArgs),
@@ -112,17 +112,27 @@ pub(super) struct HookArgs {
     max_time: Duration,
 }
 
+/// Arguments of the hook of Copilot CLI.
+#[derive(Debug, Args)]
+pub(super) struct CopilotHookArgs {
+    /// Longest time for which the session waits; after it, nothing is printed: 400ms, 2s
+    ///
+    /// Copilot CLI writes its events a tenth of a second after they happen.
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = duration::parse_duration)]
+    max_time: Duration,
+}
+
 pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
     match command {
-        HookCommand::ClaudeCode(arguments) => Ok(answer_hook(&CLAUDE_CODE, arguments)),
-        HookCommand::Codex(arguments) => Ok(answer_hook(&CODEX, arguments)),
-        HookCommand::Copilot(arguments) => Ok(answer_hook(&COPILOT_CLI, arguments)),
+        HookCommand::ClaudeCode(arguments) => Ok(answer_hook(&CLAUDE_CODE, arguments.max_time)),
+        HookCommand::Codex(arguments) => Ok(answer_hook(&CODEX, arguments.max_time)),
+        HookCommand::Copilot(arguments) => Ok(answer_hook(&COPILOT_CLI, arguments.max_time)),
         HookCommand::Install(arguments) => install::run(arguments),
     }
 }
 
-fn answer_hook(program: &'static KnownFormat, HookArgs { max_time }: &HookArgs) -> ExitCode {
-    let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
+fn answer_hook(program: &'static KnownFormat, max_time: Duration) -> ExitCode {
+    let Some(end) = Instant::now().checked_add(max_time) else { return ExitCode::SUCCESS };
     // A panic must be silent, too.
     std::panic::set_hook(Box::new(|_| {}));
     let (sender, receiver) = mpsc::channel();
@@ -218,7 +228,8 @@ impl ProgramFolder {
     }
 
     /// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read in time.
-    /// The worker is `agent`, if the transcript holds several. `amend` adds what the session knows about the worker, and returns true if it has ended.
+    /// The worker is `agent`, if the transcript holds several. `amend` adds the facts that the
+    /// session knows about the worker, and returns true if it has ended.
     fn verdict_on(
         &self,
         transcript: RelPath,
@@ -287,10 +298,12 @@ struct CopilotEvent {
 
 #[derive(Debug, Deserialize)]
 struct CopilotArguments {
-    /// What `task` asks a subagent.
+    /// The words with which `task` asks a subagent.
     prompt: Option<String>,
     /// The subagent whose answer `read_agent` reads.
     agent_id: Option<String>,
+    /// `background` for a subagent that nobody waits for.
+    mode: Option<String>,
 }
 
 /// The answer that Copilot CLI adds to the result of the call.
@@ -300,31 +313,62 @@ struct CopilotAnswer {
     additional_context: String,
 }
 
+/// Time between two looks at the events of a session.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Returns the answer to an event after a call: the verdict on the subagent that the call waited
-/// for, if it has ended.
+/// for. Its end may not be written yet, so the events are looked at until it is, or until `end`.
 fn answer_copilot(input: &[u8], end: Instant) -> Option<String> {
     let event: CopilotEvent = serde_json::from_slice(input).ok()?;
-    let is_result = event.tool_result.is_object() && is_plain(&event.session_id);
-    let agent = match event.tool_name.as_str() {
-        _ if !is_result => return None,
-        "task" => None,
-        "read_agent" => Some(event.tool_args.agent_id.filter(|id| is_plain(id))?),
+    if !event.tool_result.is_object() || !is_plain(&event.session_id) {
+        return None;
+    }
+    let ended = match (event.tool_name.as_str(), event.tool_args) {
+        ("task", CopilotArguments { mode: Some(mode), .. }) if mode == "background" => return None,
+        ("task", arguments) => EndedAgent::Asked(arguments.prompt?),
+        ("read_agent", arguments) => {
+            EndedAgent::Named(arguments.agent_id.filter(|id| is_plain(id))?)
+        }
         _ => return None,
     };
-    let prompt = event.tool_args.prompt.unwrap_or_default();
     let session =
         RelPath::parse(format!("session-state/{}/events.jsonl", event.session_id)).ok()?;
-    discover::folders_of(&COPILOT_CLI).into_iter().find_map(|path| {
-        let store = Disk::open(&path).ok().filter(|store| !store.is_in_own_mount())?;
-        let folder = ProgramFolder { program: &COPILOT_CLI, path, end };
-        let agent = agent.clone().or_else(|| {
-            let file = store.open(&session).ok()?;
-            ended_copilot_agent(&*file, &prompt, Deadline::new(&end))
-        })?;
-        let verdict = folder
-            .verdict_on(session.clone(), Some(&agent), |worker| worker.status.is_finished())?;
-        serde_json::to_string(&CopilotAnswer { additional_context: verdict }).ok()
-    })
+    loop {
+        let mut folders = discover::folders_of(&COPILOT_CLI).into_iter();
+        let verdict = folders.find_map(|path| {
+            let folder = ProgramFolder { program: &COPILOT_CLI, path, end };
+            copilot_verdict(&folder, &session, &ended)
+        });
+        if let Some(verdict) = verdict {
+            return serde_json::to_string(&CopilotAnswer { additional_context: verdict }).ok();
+        }
+        if Instant::now() + LOOK_AGAIN >= end {
+            return None;
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+enum EndedAgent {
+    /// The last one that was asked this.
+    Asked(String),
+    Named(String),
+}
+
+fn copilot_verdict(
+    folder: &ProgramFolder,
+    session: &RelPath,
+    ended: &EndedAgent,
+) -> Option<String> {
+    let agent = match ended {
+        EndedAgent::Named(agent) => agent.clone(),
+        EndedAgent::Asked(prompt) => {
+            let store = Disk::open(&folder.path).ok().filter(|store| !store.is_in_own_mount())?;
+            let file = store.open(session).ok()?;
+            ended_copilot_agent(&*file, prompt, Deadline::new(&folder.end))?
+        }
+    };
+    folder.verdict_on(session.clone(), Some(&agent), |worker| worker.status.is_finished())
 }
 
 const ID_MAX: usize = 64;

@@ -47,37 +47,37 @@ const ERROR: &str = "[error]";
 struct Trajectory<'a> {
     trajectory_id: MaybeStr<'a>,
     session_id: MaybeStr<'a>,
-    agent: MaybeObject<Agent<'a>>,
-    steps: MaybeList<MaybeObject<Step<'a>>>,
+    agent: MaybeObject<AtifAgent<'a>>,
+    steps: MaybeList<MaybeObject<AtifStep<'a>>>,
     subagent_trajectories: MaybeList<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Agent<'a> {
+struct AtifAgent<'a> {
     model_name: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Step<'a> {
+struct AtifStep<'a> {
     step_id: MaybeU64,
     timestamp: MaybeStr<'a>,
     source: MaybeStr<'a>,
     message: Option<&'a RawValue>,
     model_name: MaybeStr<'a>,
     reasoning_content: MaybeStr<'a>,
-    tool_calls: MaybeList<MaybeObject<ToolCall<'a>>>,
-    observation: MaybeObject<Observation<'a>>,
-    metrics: MaybeObject<Metrics>,
+    tool_calls: MaybeList<MaybeObject<AtifToolCall<'a>>>,
+    observation: MaybeObject<AtifObservation<'a>>,
+    metrics: MaybeObject<AtifMetrics>,
     /// True for a step that repeats one of another trajectory.
     is_copied_context: MaybeBool,
-    extra: MaybeObject<Extra<'a>>,
+    extra: MaybeObject<AtifExtra<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct ToolCall<'a> {
+struct AtifToolCall<'a> {
     tool_call_id: MaybeStr<'a>,
     function_name: MaybeStr<'a>,
     arguments: Option<&'a RawValue>,
@@ -85,7 +85,7 @@ struct ToolCall<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Observation<'a> {
+struct AtifObservation<'a> {
     #[serde(borrow)]
     results: MaybeList<MaybeObject<ObservedResult<'a>>>,
 }
@@ -95,17 +95,17 @@ struct Observation<'a> {
 struct ObservedResult<'a> {
     source_call_id: MaybeStr<'a>,
     content: Option<&'a RawValue>,
-    extra: MaybeObject<Extra<'a>>,
+    extra: MaybeObject<AtifExtra<'a>>,
 }
 
 /// The fields that programs add to a step or a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Extra<'a> {
+struct AtifExtra<'a> {
     tool_result_is_error: MaybeBool,
     is_error: MaybeBool,
     tool_metadata: MaybeObject<ToolMetadata>,
-    /// What swarmletfs exports of a call that the format cannot hold.
+    /// The facts about a call that the format cannot hold, as swarmletfs exports them.
     swarmletfs: MaybeObject<Exported<'a>>,
 }
 
@@ -136,7 +136,7 @@ struct Exported<'a> {
 /// The tokens of a step. The cached ones are part of the prompt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Metrics {
+struct AtifMetrics {
     prompt_tokens: MaybeU64,
     completion_tokens: MaybeU64,
     cached_tokens: MaybeU64,
@@ -156,7 +156,7 @@ struct FinalMetrics {
 /// The result of a trial of Harbor.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct TrialResult<'a> {
+struct AtifTrialResult<'a> {
     verifier_result: MaybeObject<VerifierResult>,
     exception_info: MaybeObject<ExceptionInfo<'a>>,
     finished_at: MaybeStr<'a>,
@@ -223,14 +223,14 @@ impl TranscriptFormat for Atif {
         let text = record.text;
         match MEMBERS.get(usize::from(record.span.part)) {
             Some(Member::List("steps")) => {
-                let Some(step) = decode::<Step<'_>>(text) else { return false };
+                let Some(step) = decode::<AtifStep<'_>>(text) else { return false };
                 if index.index.main.stated.is_none() {
                     index.set_status(0, Status::Unknown, None);
                 }
                 add_step(index, 0, &step);
                 let model = index.index.main.model.clone();
                 index.add_turns(0, record.span, &turns(&step, 0));
-                // The model of the agent comes before those of its steps.
+                // The agent's model comes before the models of its steps.
                 index.set_model(0, model.as_deref().unwrap_or_default());
             }
             Some(Member::List(_)) => {
@@ -239,18 +239,18 @@ impl TranscriptFormat for Atif {
             }
             Some(Member::Value(name @ ("trajectory_id" | "session_id"))) => {
                 let Ok(id) = serde_json::from_str::<MaybeStr<'_>>(text) else { return false };
-                // The session may be that of several trajectories.
+                // Several trajectories may have one session.
                 if *name == "trajectory_id" {
                     index.index.facts.id = None;
                 }
                 IndexBuilder::set_fact(&mut index.index.facts.id, id.as_str());
             }
             Some(Member::Value("agent")) => {
-                let Some(agent) = decode::<Agent<'_>>(text) else { return false };
+                let Some(agent) = decode::<AtifAgent<'_>>(text) else { return false };
                 index.set_default_model(0, agent.model_name.as_str());
             }
             Some(Member::Value("extra")) => {
-                let Some(extra) = decode::<Extra<'_>>(text) else { return false };
+                let Some(extra) = decode::<AtifExtra<'_>>(text) else { return false };
                 extra.swarmletfs.0.iter().for_each(|own| add_exported(index, own));
             }
             Some(Member::Value(_)) => {
@@ -265,7 +265,7 @@ impl TranscriptFormat for Atif {
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
         match MEMBERS.get(usize::from(record.span.part)) {
             Some(Member::List("steps")) => {
-                if let Some(step) = decode::<Step<'_>>(record.text) {
+                if let Some(step) = decode::<AtifStep<'_>>(record.text) {
                     use_turns(&turns(&step, 0));
                 }
             }
@@ -278,7 +278,7 @@ impl TranscriptFormat for Atif {
     }
 
     fn read_metadata(&self, metadata: &[u8]) -> SessionMetadata {
-        let result = serde_json::from_slice::<MaybeObject<TrialResult<'_>>>(metadata);
+        let result = serde_json::from_slice::<MaybeObject<AtifTrialResult<'_>>>(metadata);
         let result = result.ok().and_then(|result| result.0).unwrap_or_default();
         SessionMetadata { status: trial_status(&result), ..SessionMetadata::default() }
     }
@@ -332,7 +332,7 @@ fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
 }
 
 /// Returns the status of a trial: an exception, or a reward of 0, is a failure.
-fn trial_status(result: &TrialResult<'_>) -> Option<StatedStatus> {
+fn trial_status(result: &AtifTrialResult<'_>) -> Option<StatedStatus> {
     let stated =
         |status, word: String| Some(StatedStatus { status, word: Some(truncate(word, TASK_MAX)) });
     if let Some(exception) = &result.exception_info.0 {
@@ -416,7 +416,7 @@ fn add_subagent(
     true
 }
 
-fn add_step(index: &mut IndexBuilder<'_>, number: usize, step: &Step<'_>) {
+fn add_step(index: &mut IndexBuilder<'_>, number: usize, step: &AtifStep<'_>) {
     let Some(metrics) = step.metrics.0.as_ref().filter(|_| !step.is_copied_context.is_set()) else {
         return;
     };
@@ -446,14 +446,14 @@ fn all_turns<'a>(trajectory: &'a Trajectory<'_>) -> Vec<Turn<'a>> {
 
 /// Returns the turns of a step: its message with its calls, and their results. `number` counts the
 /// steps of a record that holds several.
-fn turns<'a>(step: &'a Step<'_>, number: u64) -> Vec<Turn<'a>> {
+fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
     if step.is_copied_context.is_set() {
         return Vec::new();
     }
     let number = step.step_id.0.unwrap_or(number);
     let text = step.message.map(content_text).unwrap_or_default();
     let turn = Turn { at_ms: parse_millis(step.timestamp.as_str()), ..Turn::default() };
-    let calls: Vec<&ToolCall<'_>> =
+    let calls: Vec<&AtifToolCall<'_>> =
         step.tool_calls.0.iter().filter_map(|call| call.0.as_ref()).collect();
     let message = match step.source.as_str() {
         "user" => {
@@ -491,7 +491,7 @@ fn turns<'a>(step: &'a Step<'_>, number: u64) -> Vec<Turn<'a>> {
 }
 
 /// Returns an ID for a call that no other step has.
-fn call_id(step: u64, at: usize, calls: &[&ToolCall<'_>]) -> String {
+fn call_id(step: u64, at: usize, calls: &[&AtifToolCall<'_>]) -> String {
     let id = calls.get(at).map(|call| call.tool_call_id.as_str()).unwrap_or_default();
     let mut before = calls.iter().take(at);
     match id.is_empty() || before.any(|call| call.tool_call_id.as_str() == id) {
@@ -502,13 +502,17 @@ fn call_id(step: u64, at: usize, calls: &[&ToolCall<'_>]) -> String {
 
 /// Returns a result for each call of the step that has one. Results without an ID belong to the
 /// next call without a result, and several results of a call are joined.
-fn results<'a>(step: &'a Step<'_>, number: u64, calls: &[&ToolCall<'_>]) -> Vec<ResultPart<'a>> {
+fn results<'a>(
+    step: &'a AtifStep<'_>,
+    number: u64,
+    calls: &[&AtifToolCall<'_>],
+) -> Vec<ResultPart<'a>> {
     let mut found: BTreeMap<usize, ResultPart<'a>> = BTreeMap::new();
     let observation = step.observation.0.iter().flat_map(|observation| &observation.results.0);
     for result in observation.filter_map(|result| result.0.as_ref()) {
         let id = result.source_call_id.as_str();
         let mut open = calls.iter().enumerate().filter(|(at, _)| !found.contains_key(at));
-        let is_named = |call: &ToolCall<'_>| !id.is_empty() && call.tool_call_id.as_str() == id;
+        let is_named = |call: &AtifToolCall<'_>| !id.is_empty() && call.tool_call_id.as_str() == id;
         let free = open.find(|(_, call)| id.is_empty() || is_named(call)).map(|(at, _)| at);
         let named = || calls.iter().position(|call| is_named(call));
         let Some(at) = free.or_else(named) else { continue };
@@ -522,7 +526,7 @@ fn results<'a>(step: &'a Step<'_>, number: u64, calls: &[&ToolCall<'_>]) -> Vec<
 }
 
 fn result_part<'a>(
-    step: &'a Step<'_>,
+    step: &'a AtifStep<'_>,
     result: &'a ObservedResult<'_>,
     id: String,
 ) -> ResultPart<'a> {

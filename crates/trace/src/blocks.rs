@@ -13,7 +13,7 @@ use super::transcript::{Arguments, CallPart};
 /// A block of a message. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct Block<'a> {
+pub(super) struct MessageBlock<'a> {
     #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
     pub(super) text: MaybeStr<'a>,
@@ -34,26 +34,30 @@ pub(super) struct Block<'a> {
 
 /// The content of a message: a text, or a list of blocks.
 #[derive(Debug, Default)]
-pub(super) struct Blocks<'a>(pub(super) Vec<Block<'a>>);
+pub(super) struct MessageBlocks<'a>(pub(super) Vec<MessageBlock<'a>>);
 
-deserialize_lenient!([: 'a, 'a] Blocks<'a>;);
+deserialize_lenient!([: 'a, 'a] MessageBlocks<'a>;);
 
-impl<'de: 'a, 'a> Lenient<'de> for Blocks<'a> {
+impl<'de: 'a, 'a> Lenient<'de> for MessageBlocks<'a> {
     fn from_text(text: Cow<'de, str>) -> Self {
         let kind = MaybeStr(Some(Cow::Borrowed("text")));
-        Blocks(vec![Block { kind, text: MaybeStr(Some(text)), ..Block::default() }])
+        MessageBlocks(vec![MessageBlock {
+            kind,
+            text: MaybeStr(Some(text)),
+            ..MessageBlock::default()
+        }])
     }
 
     fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
         let mut blocks = Vec::new();
-        while let Some(block) = list.next_element::<MaybeObject<Block<'a>>>()? {
+        while let Some(block) = list.next_element::<MaybeObject<MessageBlock<'a>>>()? {
             blocks.extend(block.0);
         }
-        Ok(Blocks(blocks))
+        Ok(MessageBlocks(blocks))
     }
 }
 
-impl Blocks<'_> {
+impl MessageBlocks<'_> {
     /// Returns the texts of the message.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.of_kind(&["text"]).map(|block| block.text.as_str())
@@ -68,20 +72,20 @@ impl Blocks<'_> {
     }
 
     /// Returns the calls that the message makes.
-    pub(super) fn calls(&self) -> impl Iterator<Item = &Block<'_>> {
+    pub(super) fn calls(&self) -> impl Iterator<Item = &MessageBlock<'_>> {
         self.of_kind(&["tool_use", "toolCall"])
     }
 
-    pub(super) fn results(&self) -> impl Iterator<Item = &Block<'_>> {
+    pub(super) fn results(&self) -> impl Iterator<Item = &MessageBlock<'_>> {
         self.of_kind(&["tool_result"])
     }
 
-    fn of_kind(&self, kinds: &'static [&'static str]) -> impl Iterator<Item = &Block<'_>> {
+    fn of_kind(&self, kinds: &'static [&'static str]) -> impl Iterator<Item = &MessageBlock<'_>> {
         self.0.iter().filter(|block| kinds.contains(&block.kind.as_str()))
     }
 }
 
-impl Block<'_> {
+impl MessageBlock<'_> {
     pub(super) fn arguments(&self) -> Option<&RawValue> {
         self.input.or(self.arguments)
     }
@@ -133,7 +137,7 @@ pub(super) fn join_lines<'a>(texts: impl Iterator<Item = &'a str>) -> Cow<'a, st
     all
 }
 
-/// Returns the text between two marks, with what is before and after it.
+/// Returns the text before a mark, the text from there to the next mark, and the rest.
 pub(super) fn between<'a>(
     text: &'a str,
     begin: &str,

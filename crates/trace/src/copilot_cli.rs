@@ -37,7 +37,7 @@ const MAIN: &str = "main";
 const ENDED: (&str, &str) = ("<shellId: ", " completed with exit code ");
 /// The result of a command that goes on in the background.
 const STARTED: (&str, &str) = ("<command started in background with shellId: ", ">");
-/// The heading of what hooks add to a result, for the model.
+/// The heading of the text that hooks add to a result, for the model.
 const GUIDANCE: &str = " Additional guidance from postToolUse hooks:\n";
 const GUIDANCE_BEGIN: &str = "\n\nTool \"";
 /// The codes of errors of calls that were not allowed to run.
@@ -101,13 +101,13 @@ struct EventData<'a> {
     source: MaybeStr<'a>,
     tool_call_id: MaybeStr<'a>,
     success: MaybeBool,
-    result: MaybeObject<ToolResult<'a>>,
+    result: MaybeObject<CopilotToolResult<'a>>,
     error: ErrorValue<'a>,
     shell_execution: MaybeObject<ShellExecution>,
-    file_edits: MaybeList<MaybeObject<EditedFile<'a>>>,
+    file_edits: MaybeList<MaybeObject<CopilotEditedFile<'a>>>,
     tool_telemetry: MaybeObject<Telemetry<'a>>,
-    usage: MaybeObject<Usage<'a>>,
-    accounting_snapshot: MaybeObject<Snapshot>,
+    usage: MaybeObject<CopilotUsage<'a>>,
+    accounting_snapshot: MaybeObject<CopilotSnapshot>,
     model_metrics: ModelMetricsMap,
     kind: MaybeObject<NoticeKind<'a>>,
     message: MaybeStr<'a>,
@@ -119,11 +119,11 @@ struct EventData<'a> {
 
 /// A code and a message, or a message.
 #[derive(Debug, Default)]
-struct ErrorValue<'a>(ErrorFields<'a>);
+struct ErrorValue<'a>(CopilotErrorFields<'a>);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct ErrorFields<'a> {
+struct CopilotErrorFields<'a> {
     message: MaybeStr<'a>,
     code: MaybeStr<'a>,
 }
@@ -132,11 +132,14 @@ deserialize_lenient!([: 'a, 'a] ErrorValue<'a>;);
 
 impl<'de: 'a, 'a> Lenient<'de> for ErrorValue<'a> {
     fn from_text(text: Cow<'de, str>) -> Self {
-        ErrorValue(ErrorFields { message: MaybeStr(Some(text)), ..ErrorFields::default() })
+        ErrorValue(CopilotErrorFields {
+            message: MaybeStr(Some(text)),
+            ..CopilotErrorFields::default()
+        })
     }
 
     fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        ErrorFields::deserialize(MapAccessDeserializer::new(map)).map(ErrorValue)
+        CopilotErrorFields::deserialize(MapAccessDeserializer::new(map)).map(ErrorValue)
     }
 }
 
@@ -158,7 +161,7 @@ struct ToolRequest<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ToolResult<'a> {
+struct CopilotToolResult<'a> {
     #[serde(borrow)]
     content: MaybeStr<'a>,
 }
@@ -171,7 +174,7 @@ struct ShellExecution {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct EditedFile<'a> {
+struct CopilotEditedFile<'a> {
     path: MaybeStr<'a>,
     kind: MaybeStr<'a>,
 }
@@ -206,16 +209,16 @@ struct NoticeKind<'a> {
 /// The tokens of an answer. The cached ones are part of the input.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Usage<'a> {
+struct CopilotUsage<'a> {
     model: MaybeStr<'a>,
     #[serde(flatten)]
-    counts: TokenCounts,
+    counts: CopilotTokenCounts,
     api_call_id: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct TokenCounts {
+struct CopilotTokenCounts {
     input_tokens: MaybeU64,
     output_tokens: MaybeU64,
     cache_read_tokens: MaybeU64,
@@ -226,7 +229,7 @@ type ModelMetricsMap = MaybeObject<BTreeMap<String, MaybeObject<ModelMetrics>>>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Snapshot {
+struct CopilotSnapshot {
     agent_metrics: MaybeObject<BTreeMap<String, MaybeObject<AgentMetrics>>>,
 }
 
@@ -239,7 +242,7 @@ struct AgentMetrics {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ModelMetrics {
-    usage: MaybeObject<TokenCounts>,
+    usage: MaybeObject<CopilotTokenCounts>,
 }
 
 pub struct CopilotCli;
@@ -373,7 +376,7 @@ fn add_facts(index: &mut IndexBuilder<'_>, data: &EventData<'_>) {
     }
 }
 
-impl TokenCounts {
+impl CopilotTokenCounts {
     fn tokens(self) -> Tokens {
         let number = |number: MaybeU64| number.0.unwrap_or_default();
         let (read, written) = (number(self.cache_read_tokens), number(self.cache_write_tokens));
@@ -542,7 +545,7 @@ fn results<'a>(data: &'a EventData<'_>) -> Vec<ResultPart<'a>> {
     [own].into_iter().chain(end).collect()
 }
 
-/// Returns a result without what hooks added to it.
+/// Returns a result without the text that hooks added to it.
 fn without_guidance(content: &str) -> &str {
     let Some((before, _)) = content.rsplit_once(GUIDANCE) else { return content };
     before.rsplit_once(GUIDANCE_BEGIN).map_or(content, |(own, _)| own)
@@ -575,7 +578,7 @@ pub fn ended_copilot_agent(
     ended.filter(|agent| !agent.is_empty())
 }
 
-fn edited_file(file: &EditedFile<'_>) -> FileAccess {
+fn edited_file(file: &CopilotEditedFile<'_>) -> FileAccess {
     FileAccess {
         path: file.path.as_str().to_owned(),
         kind: match file.kind.as_str() {

@@ -1,5 +1,5 @@
-//! The format of Cursor CLI: a log of JSON lines for each conversation. It holds what the agent
-//! said and called, but neither results nor times.
+//! The format of Cursor CLI: a log of JSON lines for each conversation. It holds the words and the
+//! calls of the agent, but neither results nor times.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-use super::blocks::{Blocks, between};
+use super::blocks::{MessageBlocks, between};
 use super::file_tools::{self, FileTool, FileTools};
 use super::lenient::{MaybeObject, MaybeStr, MaybeU64};
 use super::probe::Probe;
@@ -25,7 +25,7 @@ const SUBAGENTS: &str = "subagents";
 const REDACTED: &str = "[REDACTED]";
 /// The words of a turn that its user stopped.
 const ABORTED: &str = "User aborted request";
-/// The beginning of a line, and what follows it.
+/// The beginning of a line, and a later part of it.
 const LONG_SIGNS: [&[u8]; 2] = [b"{\"role\":\"user\"", b"\"content\":"];
 const TOOLS: &FileTools = &[
     ("Read", FileTool::Read),
@@ -42,43 +42,43 @@ const TOOLS: &FileTools = &[
 /// A line: a message, or the end of a turn. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct TranscriptLine<'a> {
+struct CursorTranscriptLine<'a> {
     #[serde(rename = "type")]
     kind: MaybeStr<'a>,
     uuid: MaybeStr<'a>,
     role: MaybeStr<'a>,
     timestamp: MaybeStr<'a>,
-    message: MaybeObject<Message<'a>>,
+    message: MaybeObject<CursorMessage<'a>>,
     status: MaybeStr<'a>,
     error: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
-    content: Option<Blocks<'a>>,
+struct CursorMessage<'a> {
+    content: Option<MessageBlocks<'a>>,
     model: MaybeStr<'a>,
-    usage: MaybeObject<Usage>,
+    usage: MaybeObject<CursorUsage>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-struct Usage {
+struct CursorUsage {
     input_tokens: MaybeU64,
     output_tokens: MaybeU64,
     cache_read_input_tokens: MaybeU64,
     cache_creation_input_tokens: MaybeU64,
 }
 
-pub struct Cursor;
+pub struct CursorCli;
 
-impl TranscriptFormat for Cursor {
+impl TranscriptFormat for CursorCli {
     fn name(&self) -> &'static str {
         "cursor"
     }
 
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
-        let is_own = |line: &TranscriptLine<'_>| {
+        let is_own = |line: &CursorTranscriptLine<'_>| {
             let has_content =
                 line.message.0.as_ref().is_some_and(|message| message.content.is_some());
             // Other programs state a type.
@@ -155,14 +155,14 @@ impl TranscriptFormat for Cursor {
     }
 }
 
-impl Cursor {
+impl CursorCli {
     pub fn transcripts() -> Transcripts {
-        Transcripts::new(&Cursor)
+        Transcripts::new(&CursorCli)
     }
 }
 
-fn decode(text: &str) -> Option<TranscriptLine<'_>> {
-    serde_json::from_str::<MaybeObject<TranscriptLine<'_>>>(text).ok()?.0
+fn decode(text: &str) -> Option<CursorTranscriptLine<'_>> {
+    serde_json::from_str::<MaybeObject<CursorTranscriptLine<'_>>>(text).ok()?.0
 }
 
 fn add_end(index: &mut IndexBuilder<'_>, status: &str, error: &str) {
@@ -178,7 +178,7 @@ fn add_end(index: &mut IndexBuilder<'_>, status: &str, error: &str) {
     }
 }
 
-fn count_tokens(index: &mut IndexBuilder<'_>, line: &TranscriptLine<'_>) {
+fn count_tokens(index: &mut IndexBuilder<'_>, line: &CursorTranscriptLine<'_>) {
     let Some(message) = &line.message.0 else { return };
     let Some(usage) = message.usage.0 else { return };
     let number = |number: MaybeU64| number.0.unwrap_or_default();
@@ -192,7 +192,7 @@ fn count_tokens(index: &mut IndexBuilder<'_>, line: &TranscriptLine<'_>) {
     index.count_tokens(0, "", message.model.as_str(), tokens);
 }
 
-fn turn<'a>(line: &'a TranscriptLine<'_>, span: Span) -> Turn<'a> {
+fn turn<'a>(line: &'a CursorTranscriptLine<'_>, span: Span) -> Turn<'a> {
     let Some(message) = &line.message.0 else { return Turn::default() };
     let Some(blocks) = &message.content else { return Turn::default() };
     let text = blocks.text();
@@ -251,7 +251,7 @@ fn written_time(text: &str) -> Option<i64> {
     Some(offset.ok()?.to_timestamp(time).ok()?.as_millisecond())
 }
 
-fn result_part<'a>(block: &'a super::blocks::Block<'_>) -> ResultPart<'a> {
+fn result_part<'a>(block: &'a super::blocks::MessageBlock<'_>) -> ResultPart<'a> {
     let outcome = match block.is_error.0 {
         Some(true) => Outcome::Failed,
         Some(false) => Outcome::Ok,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{Block, Blocks, join_lines, number_after};
+use super::blocks::{MessageBlock, MessageBlocks, join_lines, number_after};
 use super::file_tools::{self, FileTool, FileTools};
 use super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64};
 use super::probe::Probe;
@@ -44,12 +44,12 @@ const TOOLS: &FileTools = &[
 /// A line. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct SessionLine<'a> {
+struct DroidSessionLine<'a> {
     #[serde(rename = "type")]
     kind: MaybeStr<'a>,
     id: MaybeStr<'a>,
     timestamp: MaybeStr<'a>,
-    message: MaybeObject<Message<'a>>,
+    message: MaybeObject<DroidMessage<'a>>,
     visibility: MaybeStr<'a>,
     title: MaybeStr<'a>,
     is_session_title_manually_set: MaybeBool,
@@ -61,22 +61,22 @@ struct SessionLine<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
+struct DroidMessage<'a> {
     role: MaybeStr<'a>,
-    content: Blocks<'a>,
+    content: MessageBlocks<'a>,
     model_id: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Settings<'a> {
+struct DroidSettings<'a> {
     model: MaybeStr<'a>,
-    token_usage: MaybeObject<TokenUsage>,
+    token_usage: MaybeObject<DroidTokenUsage>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct TokenUsage {
+struct DroidTokenUsage {
     input_tokens: MaybeU64,
     output_tokens: MaybeU64,
     cache_creation_tokens: MaybeU64,
@@ -93,7 +93,7 @@ impl TranscriptFormat for Droid {
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
         probe.name().ends_with(SUFFIX.as_bytes())
             && probe
-                .first_lines::<SessionLine<'_>>(1)
+                .first_lines::<DroidSessionLine<'_>>(1)
                 .iter()
                 .any(|line| line.kind.as_str() == "session_start" && line.id.0.is_some())
     }
@@ -146,7 +146,7 @@ impl TranscriptFormat for Droid {
     }
 
     fn read_metadata(&self, metadata: &[u8]) -> SessionMetadata {
-        let settings = serde_json::from_slice::<MaybeObject<Settings<'_>>>(metadata);
+        let settings = serde_json::from_slice::<MaybeObject<DroidSettings<'_>>>(metadata);
         let settings = settings.ok().and_then(|settings| settings.0).unwrap_or_default();
         let model = settings.model.non_empty();
         let tokens = settings.token_usage.0.map(|usage| {
@@ -177,7 +177,7 @@ impl TranscriptFormat for Droid {
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         let line = decode(call.record.text).unwrap_or_default();
         let message = line.message.0.unwrap_or_default();
-        file_tools::read_edits(TOOLS, call, message.content.calls().map(Block::call_part))
+        file_tools::read_edits(TOOLS, call, message.content.calls().map(MessageBlock::call_part))
     }
 }
 
@@ -187,11 +187,11 @@ impl Droid {
     }
 }
 
-fn decode(text: &str) -> Option<SessionLine<'_>> {
-    serde_json::from_str::<MaybeObject<SessionLine<'_>>>(text).ok()?.0
+fn decode(text: &str) -> Option<DroidSessionLine<'_>> {
+    serde_json::from_str::<MaybeObject<DroidSessionLine<'_>>>(text).ok()?.0
 }
 
-fn add_facts(index: &mut IndexBuilder<'_>, line: &SessionLine<'_>) {
+fn add_facts(index: &mut IndexBuilder<'_>, line: &DroidSessionLine<'_>) {
     IndexBuilder::set_fact(&mut index.index.facts.id, line.id.as_str());
     IndexBuilder::set_fact(&mut index.index.facts.cwd, line.cwd.as_str());
     let source = match line.is_session_title_manually_set.is_set() {
@@ -201,7 +201,7 @@ fn add_facts(index: &mut IndexBuilder<'_>, line: &SessionLine<'_>) {
     index.set_title(source, line.title.non_empty());
 }
 
-fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
+fn turn<'a>(line: &'a DroidSessionLine<'_>) -> Option<Turn<'a>> {
     let at_ms = parse_millis(line.timestamp.as_str());
     if line.kind.as_str() == "compaction_state" {
         let text = line.summary_text.as_str().into();
@@ -217,7 +217,7 @@ fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
             model: message.model_id.as_str().into(),
             text,
             thinking: message.content.thinking(),
-            calls: message.content.calls().map(Block::call_part).collect(),
+            calls: message.content.calls().map(MessageBlock::call_part).collect(),
             ..Turn::default()
         });
     }
@@ -246,7 +246,7 @@ fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
     })
 }
 
-fn result_part<'a>(block: &'a Block<'_>) -> ResultPart<'a> {
+fn result_part<'a>(block: &'a MessageBlock<'_>) -> ResultPart<'a> {
     let text = block.result_text();
     let is_receipt = text.starts_with(STARTED);
     let outcome = match block.is_error.0 {

@@ -1,7 +1,7 @@
 //! The files that a call reads or changes, by the arguments of its tool.
 //!
 //! The tools of most programs take a path and one of a few shapes of change. Only the names differ,
-//! so a format lists its tools and what each does.
+//! so a format lists its tools and their effects.
 
 use std::borrow::Borrow;
 
@@ -12,7 +12,7 @@ use super::transcript::{CallPart, CallRecord, parse_arguments, shorten_id};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 
-/// What a tool does to the file that its arguments name.
+/// The effect of a tool on the file that its arguments name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileTool {
     Read,

@@ -13,7 +13,7 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    Atif, ClaudeCode, Cline, Codex, CopilotCli, Cursor, Detection, Droid, Format, GeminiCli,
+    Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli,
     MiniSweAgent, OpenCode, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code,
     codex,
 };
@@ -205,7 +205,7 @@ pub static CURSOR: KnownFormat = KnownFormat {
         name: "Cursor CLI",
         places: &[Place { variable: Some(("CURSOR_CONFIG_DIR", "")), home: &[".cursor"] }],
     },
-    transcripts: Some(&Cursor),
+    transcripts: Some(&CursorCli),
     // An empty directory of this name is more likely Claude Code's.
     sessions: None,
     session_files: SessionFiles::At(|path| {

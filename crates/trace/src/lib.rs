@@ -97,7 +97,7 @@ pub use claude_code::ended_task;
 pub use cline::Cline;
 pub use codex::{Codex, UnreportedSubagent, unreported_subagents};
 pub use copilot_cli::{CopilotCli, ended_copilot_agent};
-pub use cursor::Cursor;
+pub use cursor::CursorCli;
 pub use droid::Droid;
 pub use gemini_cli::GeminiCli;
 pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{Block, Blocks, number_after};
+use super::blocks::{MessageBlock, MessageBlocks, number_after};
 use super::file_tools::{self, FileTool, FileTools};
 use super::lenient::{
     MaybeBool, MaybeI64, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64,
@@ -38,7 +38,7 @@ const OTHER_TYPES: [&str; 8] = [
 /// A line. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct SessionLine<'a> {
+struct PiSessionLine<'a> {
     #[serde(rename = "type")]
     kind: MaybeStr<'a>,
     id: MaybeStr<'a>,
@@ -49,23 +49,23 @@ struct SessionLine<'a> {
     branched_from: MaybeStr<'a>,
     title: MaybeStr<'a>,
     name: MaybeStr<'a>,
-    message: MaybeObject<Message<'a>>,
+    message: MaybeObject<PiMessage<'a>>,
     summary: MaybeStr<'a>,
     content: MaybeText<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
+struct PiMessage<'a> {
     role: MaybeStr<'a>,
-    content: Blocks<'a>,
+    content: MessageBlocks<'a>,
     model: MaybeStr<'a>,
-    usage: MaybeObject<Usage>,
+    usage: MaybeObject<PiUsage>,
     stop_reason: MaybeStr<'a>,
     error_message: MaybeStr<'a>,
     tool_call_id: MaybeStr<'a>,
     is_error: MaybeBool,
-    details: MaybeObject<Details>,
+    details: MaybeObject<PiDetails>,
     /// A command that the user ran.
     command: MaybeStr<'a>,
     output: MaybeStr<'a>,
@@ -73,14 +73,14 @@ struct Message<'a> {
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Details {
+struct PiDetails {
     exit_code: MaybeI64,
 }
 
 /// The tokens of an answer. The cached ones are not part of the input.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Usage {
+struct PiUsage {
     input: MaybeU64,
     output: MaybeU64,
     cache_read: MaybeU64,
@@ -105,7 +105,7 @@ impl TranscriptFormat for Pi {
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
         // omp writes a title before it.
         probe.name().ends_with(SUFFIX.as_bytes())
-            && probe.first_lines::<SessionLine<'_>>(2).iter().any(is_session)
+            && probe.first_lines::<PiSessionLine<'_>>(2).iter().any(is_session)
     }
 
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
@@ -164,7 +164,7 @@ impl TranscriptFormat for Pi {
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         let message = decode(call.record.text).and_then(|line| line.message.0).unwrap_or_default();
-        file_tools::read_edits(TOOLS, call, message.content.calls().map(Block::call_part))
+        file_tools::read_edits(TOOLS, call, message.content.calls().map(MessageBlock::call_part))
     }
 }
 
@@ -174,11 +174,11 @@ impl Pi {
     }
 }
 
-fn decode(text: &str) -> Option<SessionLine<'_>> {
-    serde_json::from_str::<MaybeObject<SessionLine<'_>>>(text).ok()?.0
+fn decode(text: &str) -> Option<PiSessionLine<'_>> {
+    serde_json::from_str::<MaybeObject<PiSessionLine<'_>>>(text).ok()?.0
 }
 
-fn is_session(line: &SessionLine<'_>) -> bool {
+fn is_session(line: &PiSessionLine<'_>) -> bool {
     line.kind.as_str() == "session" && line.id.0.is_some() && line.cwd.0.is_some()
 }
 
@@ -189,7 +189,7 @@ fn session_id(name: &str) -> Option<&str> {
     (is_time && time.contains('T') && !id.is_empty()).then_some(id)
 }
 
-fn add_facts(index: &mut IndexBuilder<'_>, line: &SessionLine<'_>) {
+fn add_facts(index: &mut IndexBuilder<'_>, line: &PiSessionLine<'_>) {
     let facts = &mut index.index.facts;
     IndexBuilder::set_fact(&mut facts.id, line.id.as_str());
     IndexBuilder::set_fact(&mut facts.cwd, line.cwd.as_str());
@@ -203,7 +203,7 @@ fn add_facts(index: &mut IndexBuilder<'_>, line: &SessionLine<'_>) {
     }
 }
 
-fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &SessionLine<'_>) {
+fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &PiSessionLine<'_>) {
     let at_ms = parse_millis(line.timestamp.as_str());
     let began = index.index.facts.copied_at_ms.filter(|began| at_ms.is_some_and(|at| at < *began));
     index.add_turns(0, record.span, &turns(line));
@@ -228,7 +228,7 @@ fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Sessi
     }
 }
 
-fn turns<'a>(line: &'a SessionLine<'_>) -> Vec<Turn<'a>> {
+fn turns<'a>(line: &'a PiSessionLine<'_>) -> Vec<Turn<'a>> {
     let stop = line.message.0.as_ref().map(|message| message.stop_reason.as_str());
     let interruption = (stop == Some("aborted")).then(|| Turn {
         role: Role::System,
@@ -240,7 +240,7 @@ fn turns<'a>(line: &'a SessionLine<'_>) -> Vec<Turn<'a>> {
     turn(line).into_iter().chain(interruption).collect()
 }
 
-fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
+fn turn<'a>(line: &'a PiSessionLine<'_>) -> Option<Turn<'a>> {
     let at_ms = parse_millis(line.timestamp.as_str());
     let of_program = |text: &'a str, event| {
         Some(Turn { role: Role::System, at_ms, text: text.into(), event, ..Turn::default() })
@@ -272,7 +272,7 @@ fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
     }
 }
 
-fn assistant_turn<'a>(message: &'a Message<'_>, at_ms: Option<i64>) -> Turn<'a> {
+fn assistant_turn<'a>(message: &'a PiMessage<'_>, at_ms: Option<i64>) -> Turn<'a> {
     let turn = Turn { role: Role::Assistant, at_ms, ..Turn::default() };
     let error = message.error_message.as_str();
     match message.stop_reason.as_str() {
@@ -286,13 +286,13 @@ fn assistant_turn<'a>(message: &'a Message<'_>, at_ms: Option<i64>) -> Turn<'a> 
             model: message.model.as_str().into(),
             text: message.content.text(),
             thinking: message.content.thinking(),
-            calls: message.content.calls().map(Block::call_part).collect(),
+            calls: message.content.calls().map(MessageBlock::call_part).collect(),
             ..turn
         },
     }
 }
 
-fn result_part<'a>(message: &'a Message<'_>) -> ResultPart<'a> {
+fn result_part<'a>(message: &'a PiMessage<'_>) -> ResultPart<'a> {
     let text = message.content.text();
     let stated = message.details.0.and_then(|details| details.exit_code.0);
     let last = text.trim_end().lines().next_back().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Tests of the smaller readers on the shared transcript: a sample for each program, and what holds
-//! for all of them.
+//! Tests of the smaller readers on the shared transcript: a sample for each program, and the rules
+//! that all of them keep.
 
 mod atif;
 mod cline;
@@ -22,12 +22,12 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Kind, Memory, Store, read_range};
 
 /// The files of a store, of which the first is the transcript that grows.
-struct Sample {
+struct ProgramSample {
     format: &'static str,
     files: Vec<(&'static str, Vec<u8>)>,
 }
 
-fn samples() -> Vec<Sample> {
+fn samples() -> Vec<ProgramSample> {
     vec![
         atif::sample(),
         cline::sample(),
@@ -128,7 +128,7 @@ fn format(name: &str) -> Box<dyn Format> {
     KnownFormat::by_name(name).unwrap().create()
 }
 
-impl Sample {
+impl ProgramSample {
     fn read(&self) -> BTreeMap<String, Seen> {
         read_all(&*format(self.format), &store(&self.files))
     }

@@ -43,7 +43,7 @@ const TOOLS: &FileTools = &[
 /// A line. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct SessionLine<'a> {
+struct QwenSessionLine<'a> {
     uuid: MaybeStr<'a>,
     session_id: MaybeStr<'a>,
     timestamp: MaybeStr<'a>,
@@ -53,26 +53,26 @@ struct SessionLine<'a> {
     provenance: MaybeStr<'a>,
     cwd: MaybeStr<'a>,
     git_branch: MaybeStr<'a>,
-    message: MaybeObject<Message<'a>>,
+    message: MaybeObject<QwenMessage<'a>>,
     model: MaybeStr<'a>,
-    usage_metadata: MaybeObject<Usage>,
-    tool_call_result: MaybeObject<CallResult<'a>>,
-    system_payload: MaybeObject<Payload<'a>>,
+    usage_metadata: MaybeObject<QwenUsage>,
+    tool_call_result: MaybeObject<QwenCallResult<'a>>,
+    system_payload: MaybeObject<QwenPayload<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
-    parts: Option<MaybeList<MaybeObject<Part<'a>>>>,
+struct QwenMessage<'a> {
+    parts: Option<MaybeList<MaybeObject<QwenPart<'a>>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Part<'a> {
+struct QwenPart<'a> {
     text: MaybeStr<'a>,
     thought: MaybeBool,
     function_call: MaybeObject<FunctionCall<'a>>,
-    function_response: MaybeObject<FunctionResponse<'a>>,
+    function_response: MaybeObject<QwenFunctionResponse<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -85,32 +85,32 @@ struct FunctionCall<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct FunctionResponse<'a> {
+struct QwenFunctionResponse<'a> {
     id: MaybeStr<'a>,
-    response: MaybeObject<Response<'a>>,
+    response: MaybeObject<QwenResponse<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Response<'a> {
+struct QwenResponse<'a> {
     output: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct CallResult<'a> {
+struct QwenCallResult<'a> {
     status: MaybeStr<'a>,
     error_type: MaybeStr<'a>,
     execution_status: MaybeStr<'a>,
     duration_ms: MaybeU64,
-    result_display: MaybeObject<Display<'a>>,
+    result_display: MaybeObject<QwenDisplay<'a>>,
 }
 
-/// What the program shows of a result: the end of a command, or a changed file.
+/// The form of a result that the program shows: the end of a command, or a changed file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Display<'a> {
+struct QwenDisplay<'a> {
     exit_code: MaybeI64,
     file_path: MaybeStr<'a>,
     original_content: MaybeStr<'a>,
@@ -120,7 +120,7 @@ struct Display<'a> {
 /// The tokens of an answer. The cached ones are part of the prompt.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Usage {
+struct QwenUsage {
     prompt_token_count: MaybeU64,
     candidates_token_count: MaybeU64,
     cached_content_token_count: MaybeU64,
@@ -128,7 +128,7 @@ struct Usage {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Payload<'a> {
+struct QwenPayload<'a> {
     ui_event: MaybeObject<UiEvent<'a>>,
 }
 
@@ -144,7 +144,7 @@ struct UiEvent<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct AgentMetadata<'a> {
+struct QwenAgentMetadata<'a> {
     description: MaybeStr<'a>,
     parent_session_id: MaybeStr<'a>,
     parent_agent_id: MaybeStr<'a>,
@@ -166,7 +166,7 @@ impl TranscriptFormat for QwenCode {
     }
 
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
-        let is_own = |line: &SessionLine<'_>| {
+        let is_own = |line: &QwenSessionLine<'_>| {
             let parts = line.message.0.as_ref().map(|message| message.parts.is_some());
             line.uuid.0.is_some() && line.session_id.0.is_some() && parts == Some(true)
         };
@@ -296,21 +296,21 @@ impl QwenCode {
     }
 }
 
-fn decode(text: &str) -> Option<SessionLine<'_>> {
-    serde_json::from_str::<MaybeObject<SessionLine<'_>>>(text).ok()?.0
+fn decode(text: &str) -> Option<QwenSessionLine<'_>> {
+    serde_json::from_str::<MaybeObject<QwenSessionLine<'_>>>(text).ok()?.0
 }
 
-fn agent_metadata(metadata: &[u8]) -> Option<AgentMetadata<'_>> {
-    serde_json::from_slice::<MaybeObject<AgentMetadata<'_>>>(metadata).ok()?.0
+fn agent_metadata(metadata: &[u8]) -> Option<QwenAgentMetadata<'_>> {
+    serde_json::from_slice::<MaybeObject<QwenAgentMetadata<'_>>>(metadata).ok()?.0
 }
 
-impl SessionLine<'_> {
-    fn parts(&self) -> impl Iterator<Item = &Part<'_>> {
+impl QwenSessionLine<'_> {
+    fn parts(&self) -> impl Iterator<Item = &QwenPart<'_>> {
         let parts = self.message.0.iter().flat_map(|message| &message.parts);
         parts.flat_map(|parts| &parts.0).filter_map(|part| part.0.as_ref())
     }
 
-    fn responses(&self) -> impl Iterator<Item = &FunctionResponse<'_>> {
+    fn responses(&self) -> impl Iterator<Item = &QwenFunctionResponse<'_>> {
         self.parts().filter_map(|part| part.function_response.0.as_ref())
     }
 
@@ -328,7 +328,7 @@ fn call_part<'a>(call: &'a FunctionCall<'_>) -> CallPart<'a> {
     }
 }
 
-fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
+fn turn<'a>(line: &'a QwenSessionLine<'_>) -> Option<Turn<'a>> {
     let turn = Turn { at_ms: parse_millis(line.timestamp.as_str()), ..Turn::default() };
     let text = line.text(false);
     match line.kind.as_str() {
@@ -364,7 +364,7 @@ fn turn<'a>(line: &'a SessionLine<'_>) -> Option<Turn<'a>> {
     })
 }
 
-fn system_turn<'a>(line: &'a SessionLine<'_>, turn: Turn<'a>) -> Option<Turn<'a>> {
+fn system_turn<'a>(line: &'a QwenSessionLine<'_>, turn: Turn<'a>) -> Option<Turn<'a>> {
     if line.subtype.as_str() == "chat_compression" {
         let text = "The conversation was compressed.".into();
         return Some(Turn { role: Role::System, text, event: TurnEvent::Compaction, ..turn });
@@ -382,11 +382,11 @@ fn system_turn<'a>(line: &'a SessionLine<'_>, turn: Turn<'a>) -> Option<Turn<'a>
 }
 
 fn result_part<'a>(
-    line: &'a SessionLine<'_>,
-    response: &'a FunctionResponse<'_>,
+    line: &'a QwenSessionLine<'_>,
+    response: &'a QwenFunctionResponse<'_>,
 ) -> ResultPart<'a> {
-    let empty = Response::default();
-    let Response { output, error } = response.response.0.as_ref().unwrap_or(&empty);
+    let empty = QwenResponse::default();
+    let QwenResponse { output, error } = response.response.0.as_ref().unwrap_or(&empty);
     let text = output.or(*error).map(value_text).unwrap_or_default();
     let stated = line.tool_call_result.0.as_ref();
     let display = stated.and_then(|result| result.result_display.0.as_ref());

@@ -103,9 +103,11 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         ExportFormat::ChromeTrace if arguments.redact => {
             bail!("cannot redact chrome-trace; try --format otlp")
         }
-        ExportFormat::Swarmlet => Target::Folder(OutputFolder::find(&arguments.output)?),
-        ExportFormat::Atif if !is_stdout => Target::Folder(OutputFolder::find(&arguments.output)?),
-        _ => Target::File(OutputFile::find(&arguments.output)?),
+        ExportFormat::Swarmlet => ExportTarget::Folder(OutputFolder::find(&arguments.output)?),
+        ExportFormat::Atif if !is_stdout => {
+            ExportTarget::Folder(OutputFolder::find(&arguments.output)?)
+        }
+        _ => ExportTarget::File(OutputFile::find(&arguments.output)?),
     };
     let selection = StoreSelection::from_args(&arguments.view)?;
     let reader = TreeReader::open_with(selection, &arguments.time, |settings| settings)?;
@@ -138,16 +140,16 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     reader.end(written)
 }
 
-enum Target {
+enum ExportTarget {
     File(OutputFile),
     Folder(OutputFolder),
 }
 
-impl Target {
+impl ExportTarget {
     fn write_file(&self, content: &[u8]) -> std::io::Result<()> {
         match self {
-            Target::File(file) => file.write(content),
-            Target::Folder(folder) => folder.write(&[OsStr::new("export")], content),
+            ExportTarget::File(file) => file.write(content),
+            ExportTarget::Folder(folder) => folder.write(&[OsStr::new("export")], content),
         }
     }
 }
@@ -189,17 +191,21 @@ fn redact(workers: &mut [ExportedWorker]) {
     print_message(&format!("replaced {all}"));
 }
 
-fn write(format: ExportFormat, workers: &[ExportedWorker], target: &Target) -> std::io::Result<()> {
+fn write(
+    format: ExportFormat,
+    workers: &[ExportedWorker],
+    target: &ExportTarget,
+) -> std::io::Result<()> {
     let line = |value: &Value| printable(&value.to_string()) + "\n";
     match (format, target) {
-        (ExportFormat::Swarmlet, Target::Folder(folder)) => {
+        (ExportFormat::Swarmlet, ExportTarget::Folder(folder)) => {
             for StoreFile { path, content } in workers.iter().flat_map(export::store) {
                 let path: Vec<&OsStr> = path.iter().map(|name| name.as_os_str()).collect();
                 folder.write(&path, content.as_bytes())?;
             }
             Ok(())
         }
-        (ExportFormat::Atif, Target::Folder(folder)) => {
+        (ExportFormat::Atif, ExportTarget::Folder(folder)) => {
             for worker in workers {
                 let name = to_file_name(&format!("{}.json", worker.id), &[]);
                 folder.write(&[name.as_os_str()], line(&export::atif::atif(worker)).as_bytes())?;

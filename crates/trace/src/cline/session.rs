@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::super::blocks::{Block, Blocks, between, number_after, value_text};
+use super::super::blocks::{MessageBlock, MessageBlocks, between, number_after, value_text};
 use super::super::lenient::{
     MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
 };
@@ -25,20 +25,20 @@ const EXIT_CODE: &str = "Command exited with code ";
 /// A message. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
+struct ClineMessage<'a> {
     id: MaybeStr<'a>,
     role: MaybeStr<'a>,
-    content: Blocks<'a>,
+    content: MessageBlocks<'a>,
     /// Time in milliseconds since 1970.
     ts: MaybeI64,
-    model_info: MaybeObject<ModelInfo<'a>>,
-    metrics: MaybeObject<Metrics>,
+    model_info: MaybeObject<ClineModelInfo<'a>>,
+    metrics: MaybeObject<ClineMetrics>,
     metadata: MaybeObject<MessageMetadata>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ModelInfo<'a> {
+struct ClineModelInfo<'a> {
     #[serde(borrow)]
     id: MaybeStr<'a>,
 }
@@ -46,7 +46,7 @@ struct ModelInfo<'a> {
 /// The tokens of an answer. The cached ones are part of the input.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metrics {
+struct ClineMetrics {
     input_tokens: MaybeU64,
     output_tokens: MaybeU64,
     cache_read_tokens: MaybeU64,
@@ -64,14 +64,14 @@ struct MessageMetadata {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Origin<'a> {
+struct ClineOrigin<'a> {
     parent_thread_id: MaybeStr<'a>,
 }
 
 /// One of the operations of a call, each with its own outcome.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Operation<'a> {
+struct ClineOperation<'a> {
     query: MaybeStr<'a>,
     result: MaybeStr<'a>,
     error: MaybeStr<'a>,
@@ -86,7 +86,7 @@ struct CommandList {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Manifest<'a> {
+struct ClineManifest<'a> {
     status: MaybeStr<'a>,
     model: MaybeStr<'a>,
     cwd: MaybeStr<'a>,
@@ -97,18 +97,18 @@ struct Manifest<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct ManifestMetadata<'a> {
     title: MaybeStr<'a>,
-    git: MaybeObject<Git<'a>>,
+    git: MaybeObject<ClineGit<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Git<'a> {
+struct ClineGit<'a> {
     #[serde(borrow)]
     branch: MaybeStr<'a>,
 }
 
 pub(super) fn read_manifest(manifest: &[u8]) -> SessionMetadata {
-    let manifest = serde_json::from_slice::<MaybeObject<Manifest<'_>>>(manifest);
+    let manifest = serde_json::from_slice::<MaybeObject<ClineManifest<'_>>>(manifest);
     let manifest = manifest.ok().and_then(|manifest| manifest.0).unwrap_or_default();
     let status = match manifest.status.as_str() {
         "running" => Some(Status::Running),
@@ -136,7 +136,7 @@ pub(super) fn add_fact(index: &mut IndexBuilder<'_>, name: &str, text: &str) -> 
             Ok(id) => IndexBuilder::set_fact(&mut facts.id, id.as_str()),
             Err(_) => return false,
         },
-        _ => match serde_json::from_str::<MaybeObject<Origin<'_>>>(text) {
+        _ => match serde_json::from_str::<MaybeObject<ClineOrigin<'_>>>(text) {
             Ok(origin) => {
                 let parent = origin.0.unwrap_or_default().parent_thread_id;
                 IndexBuilder::set_fact(&mut facts.parent, parent.as_str());
@@ -176,18 +176,18 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
     }
 }
 
-fn decode(text: &str) -> Option<Message<'_>> {
-    serde_json::from_str::<MaybeObject<Message<'_>>>(text).ok()?.0
+fn decode(text: &str) -> Option<ClineMessage<'_>> {
+    serde_json::from_str::<MaybeObject<ClineMessage<'_>>>(text).ok()?.0
 }
 
-impl Message<'_> {
+impl ClineMessage<'_> {
     fn model(&self) -> &str {
         self.model_info.0.as_ref().map(|model| model.id.as_str()).unwrap_or_default()
     }
 }
 
 /// Returns the turn of a message. Returns `None` if its role is unknown.
-fn turn<'a>(message: &'a Message<'_>) -> Option<Turn<'a>> {
+fn turn<'a>(message: &'a ClineMessage<'_>) -> Option<Turn<'a>> {
     let text = message.content.text();
     let turn = Turn { at_ms: message.ts.0, ..Turn::default() };
     let is_shown = message.metadata.0.as_ref().is_some_and(|data| data.display_only.is_set());
@@ -230,7 +230,7 @@ fn turn<'a>(message: &'a Message<'_>) -> Option<Turn<'a>> {
     }
 }
 
-fn call_part<'a>(block: &'a Block<'_>) -> CallPart<'a> {
+fn call_part<'a>(block: &'a MessageBlock<'_>) -> CallPart<'a> {
     let part = block.call_part();
     if part.name != RUN_COMMANDS {
         return part;
@@ -247,17 +247,17 @@ fn call_part<'a>(block: &'a Block<'_>) -> CallPart<'a> {
     CallPart { arguments: Arguments::Text(arguments.into()), ..part }
 }
 
-fn result_part<'a>(block: &'a Block<'_>) -> ResultPart<'a> {
+fn result_part<'a>(block: &'a MessageBlock<'_>) -> ResultPart<'a> {
     let content = block.content.map(|content| content.get()).unwrap_or_default();
     // The list of operations, or one of them as text.
     let inner = serde_json::from_str::<MaybeStr<'_>>(content).unwrap_or_default();
-    let mut operations: Vec<Operation<'_>> = match &inner.0 {
-        Some(text) => serde_json::from_str::<MaybeObject<Operation<'_>>>(text)
+    let mut operations: Vec<ClineOperation<'_>> = match &inner.0 {
+        Some(text) => serde_json::from_str::<MaybeObject<ClineOperation<'_>>>(text)
             .ok()
             .and_then(|operation| operation.0)
             .into_iter()
             .collect(),
-        None => serde_json::from_str::<MaybeList<MaybeObject<Operation<'_>>>>(content)
+        None => serde_json::from_str::<MaybeList<MaybeObject<ClineOperation<'_>>>>(content)
             .map(|list| list.0.into_iter().filter_map(|operation| operation.0).collect())
             .unwrap_or_default(),
     };
@@ -283,7 +283,7 @@ fn result_part<'a>(block: &'a Block<'_>) -> ResultPart<'a> {
     }
 }
 
-impl Operation<'_> {
+impl ClineOperation<'_> {
     /// Returns the output of the operation, after its name if there are `several`.
     fn text(&self, several: bool) -> String {
         let mut lines = vec![self.query.as_str(); usize::from(several)];

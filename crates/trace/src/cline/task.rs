@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::blocks::{Block, Blocks, between, join_lines, number_after};
+use super::super::blocks::{MessageBlock, MessageBlocks, between, join_lines, number_after};
 use super::super::lenient::{
     MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
 };
@@ -80,31 +80,31 @@ const REFUSAL: &str = "The user denied this operation";
 /// A message. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
+struct ClineTaskMessage<'a> {
     role: MaybeStr<'a>,
-    content: Blocks<'a>,
+    content: MessageBlocks<'a>,
     /// Time in milliseconds since 1970.
     ts: MaybeI64,
-    model_info: MaybeObject<ModelInfo<'a>>,
-    metrics: MaybeObject<Metrics>,
+    model_info: MaybeObject<ClineTaskModelInfo<'a>>,
+    metrics: MaybeObject<ClineTaskMetrics>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct ModelInfo<'a> {
+struct ClineTaskModelInfo<'a> {
     model_id: MaybeStr<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Metrics {
-    tokens: MaybeObject<TokenCounts>,
+struct ClineTaskMetrics {
+    tokens: MaybeObject<ClineTaskTokenCounts>,
 }
 
 /// The tokens of an answer. The cached ones are part of the prompt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct TokenCounts {
+struct ClineTaskTokenCounts {
     prompt: MaybeU64,
     completion: MaybeU64,
     cached: MaybeU64,
@@ -118,7 +118,7 @@ struct DisplayedMessage<'a> {
     ask: MaybeStr<'a>,
     text: MaybeStr<'a>,
     partial: MaybeBool,
-    model_info: MaybeObject<ModelInfo<'a>>,
+    model_info: MaybeObject<ClineTaskModelInfo<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -206,11 +206,11 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
     }
 }
 
-fn decode(text: &str) -> Option<Message<'_>> {
-    serde_json::from_str::<MaybeObject<Message<'_>>>(text).ok()?.0
+fn decode(text: &str) -> Option<ClineTaskMessage<'_>> {
+    serde_json::from_str::<MaybeObject<ClineTaskMessage<'_>>>(text).ok()?.0
 }
 
-impl Message<'_> {
+impl ClineTaskMessage<'_> {
     fn model(&self) -> &str {
         self.model_info.0.as_ref().map(|model| model.model_id.as_str()).unwrap_or_default()
     }
@@ -218,7 +218,7 @@ impl Message<'_> {
 
 /// Returns a bit for each result in the message that belongs to a call: results name only the tool,
 /// and a program repeats some.
-fn answered(index: &IndexBuilder<'_>, message: &Message<'_>) -> u8 {
+fn answered(index: &IndexBuilder<'_>, message: &ClineTaskMessage<'_>) -> u8 {
     let calls = index.index.main.calls.iter().filter(|call| call.result.is_none());
     let mut open = calls.map(|call| call.tool.as_str()).peekable();
     let mut bits = 0;
@@ -231,7 +231,7 @@ fn answered(index: &IndexBuilder<'_>, message: &Message<'_>) -> u8 {
 }
 
 /// Returns the tools and the texts of the results in a message.
-fn text_results<'a>(message: &'a Message<'_>) -> Vec<(&'a str, &'a str)> {
+fn text_results<'a>(message: &'a ClineTaskMessage<'_>) -> Vec<(&'a str, &'a str)> {
     let mut texts = message.content.texts().peekable();
     let mut results = Vec::new();
     while let Some(text) = texts.next() {
@@ -250,7 +250,7 @@ fn result_tool(text: &str) -> Option<&str> {
 }
 
 /// Returns the turns of a message: the message itself, and the answer that ends the task.
-fn turns<'a>(message: &'a Message<'_>, span: Span) -> Vec<Turn<'a>> {
+fn turns<'a>(message: &'a ClineTaskMessage<'_>, span: Span) -> Vec<Turn<'a>> {
     match message.role.as_str() {
         "assistant" => assistant_turns(message, span),
         "user" => vec![user_turn(message, span)],
@@ -258,7 +258,7 @@ fn turns<'a>(message: &'a Message<'_>, span: Span) -> Vec<Turn<'a>> {
     }
 }
 
-fn assistant_turns<'a>(message: &'a Message<'_>, span: Span) -> Vec<Turn<'a>> {
+fn assistant_turns<'a>(message: &'a ClineTaskMessage<'_>, span: Span) -> Vec<Turn<'a>> {
     let mut turn = Turn {
         role: Role::Assistant,
         at_ms: message.ts.0,
@@ -283,7 +283,7 @@ fn assistant_turns<'a>(message: &'a Message<'_>, span: Span) -> Vec<Turn<'a>> {
             });
         }
     }
-    turn.calls.extend(message.content.calls().map(Block::call_part));
+    turn.calls.extend(message.content.calls().map(MessageBlock::call_part));
     turn.text = join_lines(texts.into_iter());
     let Some((id, words)) = answer else { return vec![turn] };
     let ended = Turn {
@@ -296,7 +296,7 @@ fn assistant_turns<'a>(message: &'a Message<'_>, span: Span) -> Vec<Turn<'a>> {
     vec![turn, ended]
 }
 
-fn user_turn<'a>(message: &'a Message<'_>, span: Span) -> Turn<'a> {
+fn user_turn<'a>(message: &'a ClineTaskMessage<'_>, span: Span) -> Turn<'a> {
     let results = text_results(message).into_iter().enumerate().take(RESULTS_MAX);
     let accepted = results.filter(|(at, _)| span.part & (1 << at) != 0);
     let mut results: Vec<ResultPart<'_>> =
@@ -350,7 +350,7 @@ fn text_result(text: &str) -> ResultPart<'_> {
     }
 }
 
-fn block_result<'a>(block: &'a Block<'_>) -> ResultPart<'a> {
+fn block_result<'a>(block: &'a MessageBlock<'_>) -> ResultPart<'a> {
     let text = block.result_text();
     let stated = text_result(&text).verdict;
     let verdict = match (stated.outcome, block.is_error.0) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::super::transcript::{Arguments, CallPart, ResultPart, Stage, Verdict};
-use super::schema::{Block, CallMetadata, CallTime, EditedFile, Notice, ToolState};
+use super::schema::{CallMetadata, CallTime, Notice, OpencodeBlock, OpencodeEditedFile, ToolState};
 use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// The tool that version 1 calls instead of one that does not exist, or with arguments that cannot
@@ -26,7 +26,7 @@ const PERMISSION: &str = "permission.";
 /// Words at the end of the output of a command that version 1 ended. No field says so.
 const TIMED_OUT: &str = "terminated command after exceeding timeout";
 
-pub(super) fn call_part<'a>(block: &'a Block<'_>) -> CallPart<'a> {
+pub(super) fn call_part<'a>(block: &'a OpencodeBlock<'_>) -> CallPart<'a> {
     let arguments = block.state.0.as_ref().and_then(|state| state.input);
     CallPart {
         id: block.id().into(),
@@ -35,7 +35,7 @@ pub(super) fn call_part<'a>(block: &'a Block<'_>) -> CallPart<'a> {
     }
 }
 
-fn tool<'a>(block: &'a Block<'_>) -> Cow<'a, str> {
+fn tool<'a>(block: &'a OpencodeBlock<'_>) -> Cow<'a, str> {
     let name = block.tool();
     if name == INVALID
         && let Some(input) = block.state.0.as_ref().and_then(|state| state.input)
@@ -48,7 +48,7 @@ fn tool<'a>(block: &'a Block<'_>) -> Cow<'a, str> {
 }
 
 /// Returns the result of a call, unless it still runs.
-pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
+pub(super) fn result_part<'a>(block: &'a OpencodeBlock<'_>) -> Option<ResultPart<'a>> {
     let state = block.state.0.as_ref()?;
     let no_metadata = CallMetadata::default();
     let metadata = state.metadata.0.as_ref().unwrap_or(&no_metadata);
@@ -83,12 +83,12 @@ pub(super) fn result_part<'a>(block: &'a Block<'_>) -> Option<ResultPart<'a>> {
 }
 
 /// Returns the times of a call. In version 1, they are in its state.
-pub(super) fn call_time(block: &Block<'_>) -> CallTime {
+pub(super) fn call_time(block: &OpencodeBlock<'_>) -> CallTime {
     let of_state = block.state.0.as_ref().and_then(|state| state.time.0.as_ref());
     block.time.0.as_ref().or(of_state).map_or_else(CallTime::default, |time| *time)
 }
 
-fn completed(block: &Block<'_>, metadata: &CallMetadata<'_>) -> (Verdict, Stage<'static>) {
+fn completed(block: &OpencodeBlock<'_>, metadata: &CallMetadata<'_>) -> (Verdict, Stage<'static>) {
     let is_failed = block.tool() == INVALID || metadata.timeout.is_set() || metadata.error.is_set();
     if is_failed {
         let verdict = Verdict::from_outcome(Outcome::Failed);
@@ -109,7 +109,7 @@ fn is_refused(state: &ToolState<'_>) -> bool {
 }
 
 /// Returns the text of the refusal that ended the run with this call.
-pub(super) fn final_refusal<'a>(block: &'a Block<'_>) -> Option<&'a str> {
+pub(super) fn final_refusal<'a>(block: &'a OpencodeBlock<'_>) -> Option<&'a str> {
     let message = &*block.state.0.as_ref()?.error.message;
     (message.trim_end() == FINAL_REFUSAL).then_some(message)
 }
@@ -150,13 +150,13 @@ pub(super) fn report<'a>(notice: &'a Notice<'_>, text: &'a str) -> Option<Result
 /// Returns the changes of files that a result states.
 pub(super) fn changes<'a>(
     metadata: &'a CallMetadata<'_>,
-) -> impl Iterator<Item = &'a EditedFile<'a>> {
+) -> impl Iterator<Item = &'a OpencodeEditedFile<'a>> {
     let listed = metadata.files.0.iter().filter_map(|file| file.0.as_ref());
     let is_listed = !metadata.files.0.is_empty();
     listed.chain(metadata.filediff.0.as_ref().filter(move |_| !is_listed))
 }
 
-fn changed_file(change: &EditedFile<'_>) -> Option<FileAccess> {
+fn changed_file(change: &OpencodeEditedFile<'_>) -> Option<FileAccess> {
     Some(FileAccess {
         path: change.move_path.non_empty().or_else(|| change.path())?,
         kind: if change.is_created() { AccessKind::Created } else { AccessKind::Edited },

@@ -11,7 +11,7 @@ use super::super::transcript::{
 use super::super::value::truncate;
 use super::calls::{call_part, call_time, final_refusal, report, result_part};
 use super::schema::{
-    Block, CacheTokens, MessageRecord, MessageRow, RowRecord, SessionRow, TokenRecord,
+    CacheTokens, MessageRecord, MessageRow, OpencodeBlock, RowRecord, SessionRow, TokenRecord,
 };
 use swarmletfs_base::model::{Status, Tokens};
 
@@ -67,7 +67,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 }
 
 /// Calls `use_blocks` with the texts, thoughts and calls of a message.
-pub(super) fn with_blocks(text: &str, use_blocks: &mut dyn FnMut(&[&Block<'_>])) {
+pub(super) fn with_blocks(text: &str, use_blocks: &mut dyn FnMut(&[&OpencodeBlock<'_>])) {
     let Some(line) = decode::<RowRecord<'_>>(text) else { return };
     let Some(message) = line.row.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
         return;
@@ -206,7 +206,7 @@ fn completed_ms(data: &MessageRecord<'_>) -> Option<i64> {
     data.time.0.as_ref().and_then(|time| time.completed.0)
 }
 
-fn blocks<'a>(line: &'a RowRecord<'_>, data: &'a MessageRecord<'_>) -> Vec<&'a Block<'a>> {
+fn blocks<'a>(line: &'a RowRecord<'_>, data: &'a MessageRecord<'_>) -> Vec<&'a OpencodeBlock<'a>> {
     let parts = line.parts.0.iter().filter_map(|part| part.0.as_ref()?.data.0.as_ref());
     data.content.0.iter().filter_map(|block| block.0.as_ref()).chain(parts).collect()
 }
@@ -246,7 +246,7 @@ fn turns<'a>(line: &'a RowRecord<'_>, message: &'a MessageRow<'_>) -> Vec<Turn<'
 
 fn user_turn<'a>(
     data: &'a MessageRecord<'_>,
-    blocks: &[&'a Block<'_>],
+    blocks: &[&'a OpencodeBlock<'_>],
     turn: Turn<'a>,
 ) -> Turn<'a> {
     let (text, own) = match data.text.as_str() {
@@ -271,7 +271,10 @@ fn request(text: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 /// Returns the texts of a message, a line or more for each.
-fn texts<'a>(blocks: &[&'a Block<'_>], is_wanted: impl Fn(&Block<'_>) -> bool) -> Cow<'a, str> {
+fn texts<'a>(
+    blocks: &[&'a OpencodeBlock<'_>],
+    is_wanted: impl Fn(&OpencodeBlock<'_>) -> bool,
+) -> Cow<'a, str> {
     let mut all = Cow::Borrowed("");
     let texts = blocks.iter().filter(|block| block.kind.as_str() == "text" && is_wanted(block));
     for text in texts.map(|block| block.text.as_str()).filter(|text| !text.is_empty()) {
@@ -294,7 +297,7 @@ fn append<'a>(all: &mut Cow<'a, str>, text: &'a str) {
 /// after those.
 fn assistant_turns<'a>(
     data: &'a MessageRecord<'_>,
-    blocks: &[&'a Block<'_>],
+    blocks: &[&'a OpencodeBlock<'_>],
     turn: Turn<'a>,
 ) -> Vec<Turn<'a>> {
     let created = turn.at_ms;
@@ -335,7 +338,7 @@ fn assistant_turns<'a>(
 /// Returns the turn for the error or the refusal with which an answer ended.
 fn end_turn<'a>(
     data: &'a MessageRecord<'_>,
-    blocks: &[&'a Block<'_>],
+    blocks: &[&'a OpencodeBlock<'_>],
     created: Option<i64>,
 ) -> Option<Turn<'a>> {
     let at_ms = completed_ms(data).or(created);

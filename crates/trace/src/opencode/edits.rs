@@ -8,7 +8,7 @@ use super::super::lenient::MaybeStr;
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::calls::{changes, path_argument};
 use super::decode::with_blocks;
-use super::schema::{Block, CallMetadata, EditedFile};
+use super::schema::{CallMetadata, OpencodeBlock, OpencodeEditedFile};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, TextReplacement};
 
@@ -26,7 +26,7 @@ pub(super) fn read_edits(call: &CallRecord<'_>, _result: RawRecord<'_>) -> Resul
     edits.ok_or(Error::Stale)
 }
 
-fn edits_of(block: &Block<'_>) -> Vec<FileEdit> {
+fn edits_of(block: &OpencodeBlock<'_>) -> Vec<FileEdit> {
     let Some(state) = &block.state.0 else { return Vec::new() };
     let no_metadata = CallMetadata::default();
     let metadata = state.metadata.0.as_ref().unwrap_or(&no_metadata);
@@ -38,7 +38,7 @@ fn edits_of(block: &Block<'_>) -> Vec<FileEdit> {
     arguments.and_then(|arguments| asked_edit(&arguments, metadata)).into_iter().collect()
 }
 
-fn stated_edit(change: &EditedFile<'_>) -> FileEdit {
+fn stated_edit(change: &OpencodeEditedFile<'_>) -> FileEdit {
     let text = |text: &MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
     let (before, after) = (text(&change.before), text(&change.after));
     let created = change.is_created();

@@ -60,7 +60,7 @@ pub(super) struct MessageRow<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct PartRow<'a> {
     #[serde(borrow)]
-    pub(super) data: MaybeObject<Block<'a>>,
+    pub(super) data: MaybeObject<OpencodeBlock<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,7 +69,7 @@ pub(super) struct MessageRecord<'a> {
     /// In version 1 only.
     pub(super) role: MaybeStr<'a>,
     pub(super) text: MaybeStr<'a>,
-    pub(super) content: MaybeList<MaybeObject<Block<'a>>>,
+    pub(super) content: MaybeList<MaybeObject<OpencodeBlock<'a>>>,
     pub(super) metadata: MaybeObject<Notice<'a>>,
     pub(super) model: MaybeObject<ModelRecord<'a>>,
     #[serde(rename = "modelID")]
@@ -134,7 +134,7 @@ pub(super) struct Notice<'a> {
 /// A text, a thought or a call: an element of `content` in version 2, a part in version 1.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct Block<'a> {
+pub(super) struct OpencodeBlock<'a> {
     #[serde(rename = "type")]
     pub(super) kind: MaybeStr<'a>,
     pub(super) text: MaybeStr<'a>,
@@ -151,7 +151,7 @@ pub(super) struct Block<'a> {
     pub(super) time: MaybeObject<CallTime>,
 }
 
-impl Block<'_> {
+impl OpencodeBlock<'_> {
     /// Returns the ID of a call.
     pub(super) fn id(&self) -> &str {
         if self.id.as_str().is_empty() { self.call_id.as_str() } else { self.id.as_str() }
@@ -216,8 +216,8 @@ pub(super) struct CallMetadata<'a> {
     #[serde(rename = "sessionID")]
     pub(super) session_id: MaybeStr<'a>,
     pub(super) truncated: MaybeBool,
-    pub(super) files: MaybeList<MaybeObject<EditedFile<'a>>>,
-    pub(super) filediff: MaybeObject<EditedFile<'a>>,
+    pub(super) files: MaybeList<MaybeObject<OpencodeEditedFile<'a>>>,
+    pub(super) filediff: MaybeObject<OpencodeEditedFile<'a>>,
     /// True if the written file was there before.
     pub(super) exists: MaybeBool,
 }
@@ -225,7 +225,7 @@ pub(super) struct CallMetadata<'a> {
 /// The change of a file. The names of its fields differ between tools and versions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct EditedFile<'a> {
+pub(super) struct OpencodeEditedFile<'a> {
     file: MaybeStr<'a>,
     #[serde(rename = "filePath")]
     file_path: MaybeStr<'a>,
@@ -242,7 +242,7 @@ pub(super) struct EditedFile<'a> {
     pub(super) deletions: MaybeU64,
 }
 
-impl EditedFile<'_> {
+impl OpencodeEditedFile<'_> {
     pub(super) fn path(&self) -> Option<String> {
         self.file.non_empty().or_else(|| self.file_path.non_empty())
     }
@@ -269,7 +269,7 @@ pub(super) struct ErrorRecord<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct ErrorFields<'a> {
+struct OpencodeErrorFields<'a> {
     #[serde(rename = "type", alias = "name")]
     kind: MaybeStr<'a>,
     message: MaybeStr<'a>,
@@ -294,7 +294,7 @@ impl<'de: 'a, 'a> Lenient<'de> for ErrorRecord<'a> {
     }
 
     fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        let fields = ErrorFields::deserialize(MapAccessDeserializer::new(map))?;
+        let fields = OpencodeErrorFields::deserialize(MapAccessDeserializer::new(map))?;
         let inner = fields.data.0.and_then(|data| data.message.0);
         Ok(ErrorRecord {
             kind: fields.kind.0.unwrap_or_default(),

@@ -59,7 +59,7 @@ fn steps() -> Vec<Value> {
     ]
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let mut document = document("t1", &steps());
     let child = [
         user(1, "Check it."),
@@ -71,7 +71,7 @@ pub(super) fn sample() -> Sample {
         ),
     ];
     document["subagent_trajectories"] = json!([self::document("t2", &child)]);
-    Sample { format: "atif", files: vec![("t.json", document.to_string().into())] }
+    ProgramSample { format: "atif", files: vec![("t.json", document.to_string().into())] }
 }
 
 #[test]
@@ -116,7 +116,8 @@ fn totals_win_over_the_sums_of_steps() {
         for name in order {
             ordered[name] = if name == "steps" { whole["steps"].clone() } else { metrics.clone() };
         }
-        let sample = Sample { format: "atif", files: vec![("t.json", ordered.to_string().into())] };
+        let sample =
+            ProgramSample { format: "atif", files: vec![("t.json", ordered.to_string().into())] };
         let seen = sample.read_one();
         assert_eq!(seen.tokens(), Some((1_000, 200, 0)), "{order:?}");
     }
@@ -125,7 +126,7 @@ fn totals_win_over_the_sums_of_steps() {
 #[test]
 fn trial_has_the_status_of_its_result() {
     let trial = |result: Value| {
-        let sample = Sample {
+        let sample = ProgramSample {
             format: "atif",
             files: vec![
                 (

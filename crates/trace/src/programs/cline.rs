@@ -39,10 +39,10 @@ fn document(messages: &[Value]) -> Vec<u8> {
     .into()
 }
 
-fn session(messages: &[Value], status: &str) -> Sample {
+fn session(messages: &[Value], status: &str) -> ProgramSample {
     let manifest = json!({"session_id": "s1", "status": status, "model": "lab-1", "cwd": "/shop",
         "metadata": {"title": "Mend it", "git": {"branch": "main"}}});
-    Sample {
+    ProgramSample {
         format: "cline",
         files: vec![
             ("sessions/s1/s1.messages.json", document(messages)),
@@ -51,7 +51,7 @@ fn session(messages: &[Value], status: &str) -> Sample {
     }
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let failed = json!([{"query": "make test", "result": "[Command exited with code 2]\nred", "error": "Command exited with code 2", "success": false},
         {"query": "echo fine", "result": "fine\n", "success": true}]);
     let mut sample = session(
@@ -172,8 +172,8 @@ fn told(number: i64, texts: &[&str]) -> Value {
     message(number, "user", blocks.into())
 }
 
-fn task(messages: &[Value], display: &[Value]) -> Sample {
-    Sample {
+fn task(messages: &[Value], display: &[Value]) -> ProgramSample {
+    ProgramSample {
         format: "cline",
         files: vec![
             (TASK, Value::from(messages.to_vec()).to_string().into()),
@@ -188,7 +188,7 @@ fn task(messages: &[Value], display: &[Value]) -> Sample {
 const DETAILS: &str =
     "<environment_details>\n# Current Working Directory (/shop) Files\n</environment_details>";
 
-pub(super) fn old_sample() -> Sample {
+pub(super) fn old_sample() -> ProgramSample {
     let replace = "<replace_in_file>\n<path>a.py</path>\n<diff>\n------- SEARCH\n3\n=======\n4\n+++++++ REPLACE\n</diff>\n</replace_in_file>";
     let write = "<write_to_file>\n<path>N.md</path>\n<content>\n</content> is not the end, nor </write_to_file>\n</content>\n</write_to_file>";
     task(

@@ -63,11 +63,11 @@ fn usage(number: u64) -> Value {
     )
 }
 
-fn session(records: &[Value]) -> Sample {
-    Sample { format: "copilot-cli", files: vec![(PATH, lines(records))] }
+fn session(records: &[Value]) -> ProgramSample {
+    ProgramSample { format: "copilot-cli", files: vec![(PATH, lines(records))] }
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let background = json!({"content": "<command started in background with shellId: 7>"});
     let shell = |code: i64| {
         json!({"success": true, "shellExecution": {"exitCode": code},

@@ -12,11 +12,11 @@ fn assistant(content: Value) -> Value {
     json!({"role": "assistant", "message": {"content": content}})
 }
 
-fn session(records: &[Value]) -> Sample {
-    Sample { format: "cursor", files: vec![(PATH, lines(records))] }
+fn session(records: &[Value]) -> ProgramSample {
+    ProgramSample { format: "cursor", files: vec![(PATH, lines(records))] }
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-3\n+4\n*** End Patch";
     let asked = "<timestamp>Wednesday, Sep 16, 2026, 3:37 PM (UTC-4)</timestamp>\n<user_query>\nMend it.\n</user_query>";
     let mut sample = session(&[

@@ -30,11 +30,11 @@ fn end(reason: &str) -> Value {
 
 const PATH: &str = "sessions/-shop/s1.jsonl";
 
-fn session(records: &[Value]) -> Sample {
-    Sample { format: "droid", files: vec![(PATH, lines(records))] }
+fn session(records: &[Value]) -> ProgramSample {
+    ProgramSample { format: "droid", files: vec![(PATH, lines(records))] }
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let mut context =
         message(0, "user", json!([{"type": "text", "text": "<system-reminder>\nDate"}]));
     context["id"] = json!("context-1");

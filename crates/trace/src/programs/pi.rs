@@ -45,11 +45,11 @@ fn start() -> Value {
     json!({"type": "session", "version": 3, "id": "s1", "timestamp": time(0), "cwd": "/shop"})
 }
 
-fn session(records: &[Value]) -> Sample {
-    Sample { format: "pi", files: vec![(PATH, lines(records))] }
+fn session(records: &[Value]) -> ProgramSample {
+    ProgramSample { format: "pi", files: vec![(PATH, lines(records))] }
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let mut sample = session(&[
         json!({"type": "title", "v": 1, "title": "Mend it", "pad": "   "}),
         start(),

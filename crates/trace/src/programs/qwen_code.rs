@@ -46,11 +46,11 @@ fn event(number: u64, event: Value) -> Value {
 const PATH: &str = "projects/-shop/chats/s1.jsonl";
 const CHILD: &str = "projects/-shop/subagents/s1/agent-general-call_9.jsonl";
 
-fn session(records: &[Value]) -> Sample {
-    Sample { format: "qwen-code", files: vec![(PATH, lines(records))] }
+fn session(records: &[Value]) -> ProgramSample {
+    ProgramSample { format: "qwen-code", files: vec![(PATH, lines(records))] }
 }
 
-pub(super) fn sample() -> Sample {
+pub(super) fn sample() -> ProgramSample {
     let shell = |code: i64| json!({"type": "shell_result", "exitCode": code, "output": "red"});
     let file = json!({"filePath": "/shop/a.py", "originalContent": "3\n", "newContent": "4\n"});
     let background = "Background shell started.\nid: bg_1\npid: 7";

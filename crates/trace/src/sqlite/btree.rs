@@ -25,12 +25,12 @@ impl Query<'_> {
         root: u32,
         use_row: &mut dyn FnMut(DatabaseRow) -> Result<bool>,
     ) -> Result<()> {
-        self.scan_table(&mut TreeWalk::default(), root, 0, use_row).map(drop)
+        self.scan_table(&mut BtreeWalk::default(), root, 0, use_row).map(drop)
     }
 
     fn scan_table(
         &self,
-        walk: &mut TreeWalk,
+        walk: &mut BtreeWalk,
         number: u32,
         depth: usize,
         use_row: &mut dyn FnMut(DatabaseRow) -> Result<bool>,
@@ -59,7 +59,7 @@ impl Query<'_> {
 
     /// Returns the row of a table with a number.
     pub(crate) fn row(&self, root: u32, id: i64) -> Result<Option<DatabaseRow>> {
-        let (mut walk, mut number, mut depth) = (TreeWalk::default(), root, 0);
+        let (mut walk, mut number, mut depth) = (BtreeWalk::default(), root, 0);
         loop {
             let page = self.enter(&mut walk, number, depth)?;
             let (mut low, mut high) = (0, page.cells);
@@ -85,7 +85,7 @@ impl Query<'_> {
     /// Returns the numbers of the rows whose first value in an index is `text`, at most `limit`.
     pub(crate) fn find(&self, root: u32, text: &str, limit: usize) -> Result<Vec<i64>> {
         let mut found = Vec::new();
-        self.find_in(&mut TreeWalk::default(), (root, 0), text, limit, &mut found)?;
+        self.find_in(&mut BtreeWalk::default(), (root, 0), text, limit, &mut found)?;
         Ok(found)
     }
 
@@ -93,7 +93,7 @@ impl Query<'_> {
     /// is greater than the wanted ones, or if there are too many.
     fn find_in(
         &self,
-        walk: &mut TreeWalk,
+        walk: &mut BtreeWalk,
         (number, depth): (u32, usize),
         text: &str,
         limit: usize,
@@ -132,7 +132,7 @@ impl Query<'_> {
         }
     }
 
-    fn enter(&self, walk: &mut TreeWalk, number: u32, depth: usize) -> Result<TreePage> {
+    fn enter(&self, walk: &mut BtreeWalk, number: u32, depth: usize) -> Result<TreePage> {
         if depth > DEPTH_MAX || !walk.0.insert(number) {
             return Err(damaged());
         }
@@ -142,7 +142,7 @@ impl Query<'_> {
 
 /// The pages that a walk over one tree has entered. A page is in a tree once.
 #[derive(Default)]
-struct TreeWalk(HashSet<u32>);
+struct BtreeWalk(HashSet<u32>);
 
 /// A page of a tree.
 struct TreePage {

@@ -56,12 +56,12 @@ pub struct ExportedWorker {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub final_words: Option<String>,
     #[serde(skip)]
-    pub steps: Vec<Step>,
+    pub steps: Vec<ExportedStep>,
 }
 
 /// A message with the calls that it makes, or calls that no message makes.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct ExportedStep {
     pub at: Option<Timestamp>,
     /// `user`, `assistant` or `system`.
     pub role: String,
@@ -86,12 +86,12 @@ pub struct ExportedCall {
     pub is_open: bool,
     /// `None` if no result is recorded or can be read.
     pub output: Option<String>,
-    /// True if the output is longer than what is here.
+    /// True if the end of the output is left out.
     pub is_cut: bool,
 }
 
 impl ExportedWorker {
-    /// Collects what the record and `thread`, the content of thread.jsonl, hold of a worker.
+    /// Collects the facts about a worker in its record and in `thread`, which is thread.jsonl.
     /// `output` reads the output of a call, and says whether it is cut.
     pub fn new(
         row: &IndexRow,
@@ -101,9 +101,9 @@ impl ExportedWorker {
     ) -> ExportedWorker {
         let Record { worker, trace, .. } = record;
         let (messages, others) = thread::read(thread, &trace.calls);
-        let mut steps: Vec<Step> = messages
+        let mut steps: Vec<ExportedStep> = messages
             .into_iter()
-            .map(|message| Step {
+            .map(|message| ExportedStep {
                 at: message.at,
                 // An error of the API stands in the name of the assistant, who did not say it.
                 role: match worker.error.as_deref() == Some(message.text.trim()) {
@@ -121,7 +121,7 @@ impl ExportedWorker {
                     .collect(),
             })
             .collect();
-        steps.extend(others.into_iter().map(|call| Step {
+        steps.extend(others.into_iter().map(|call| ExportedStep {
             at: call.at,
             role: "assistant".into(),
             model: String::new(),
@@ -256,8 +256,8 @@ fn exported(
 
 /// Marks the task in the message that holds it. Messages before it that look like a person's are
 /// the program's.
-fn mark_task(steps: &mut [Step], task: &str) {
-    let holds = |step: &Step| step.role == "user" && step.text.contains(task);
+fn mark_task(steps: &mut [ExportedStep], task: &str) {
+    let holds = |step: &ExportedStep| step.role == "user" && step.text.contains(task);
     let Some(at) = steps.iter().position(holds).filter(|_| !task.is_empty()) else { return };
     for step in steps.iter_mut().take(at).filter(|step| step.role == "user") {
         step.role = "system".into();
@@ -268,11 +268,11 @@ fn mark_task(steps: &mut [Step], task: &str) {
 }
 
 /// Adds the final words as a message, if they are in a call, such as one that hands in the work.
-fn add_final_words(steps: &mut Vec<Step>, words: Option<&str>) {
+fn add_final_words(steps: &mut Vec<ExportedStep>, words: Option<&str>) {
     let said = steps.iter().rfind(|step| step.role == "assistant" && !step.text.trim().is_empty());
     let is_said = |words: &&str| said.is_some_and(|step| step.text.trim().starts_with(words));
     let Some(words) = words.filter(|words| !is_said(words)) else { return };
-    steps.push(Step {
+    steps.push(ExportedStep {
         at: steps.last().and_then(|step| step.at),
         role: "assistant".into(),
         model: String::new(),
@@ -350,7 +350,7 @@ mod tests {
                     seq += 1;
                     call.seq = seq;
                 }
-                Step {
+                ExportedStep {
                     at: None,
                     role: role.into(),
                     model: String::new(),

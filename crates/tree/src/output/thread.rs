@@ -25,8 +25,8 @@ pub(super) struct MadeCall<'a> {
     pub(super) call: Option<&'a ToolCall>,
 }
 
-/// Returns the messages in `thread`, the content of thread.jsonl, and those of the calls that no
-/// message makes.
+/// Returns the messages in `thread`, the content of thread.jsonl, and the calls that no message
+/// makes.
 pub(super) fn read<'a>(
     thread: &[u8],
     calls: &'a [ToolCall],

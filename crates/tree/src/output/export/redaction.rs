@@ -1,5 +1,5 @@
-//! Replaces what tells who worked where: home folders, names of users, addresses, and what looks
-//! like a key. The same text is always replaced by the same word.
+//! Replaces the words that tell who worked where: home folders, names of users, addresses, and
+//! texts that look like keys. The same text is always replaced by the same word.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -156,7 +156,7 @@ impl Redaction {
 
 /// Returns a pattern for names: long ones anywhere, shorter ones as whole words.
 fn finder(names: &BTreeSet<String>) -> Option<Regex> {
-    // `user-1` is what a name was replaced by.
+    // A name was replaced by `user-1`.
     let names = names.iter().filter(|name| name.len() >= NAME_MIN && *name != USER);
     let mut names: Vec<&String> = names.collect();
     // A longer name comes before one that it begins with.
