@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ExportedCall, ExportedWorker, Step, object};
+use super::{ExportedCall, ExportedStep, ExportedWorker, object};
 use swarmletfs_base::model::Outcome;
 
 /// The version that most readers take.
@@ -48,7 +48,7 @@ pub fn atif(worker: &ExportedWorker) -> Value {
     trajectory
 }
 
-fn step(step: &Step, id: usize) -> Value {
+fn step(step: &ExportedStep, id: usize) -> Value {
     let source = match step.role.as_str() {
         "assistant" => "agent",
         "user" => "user",

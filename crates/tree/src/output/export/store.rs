@@ -60,7 +60,7 @@ fn metadata(worker: &ExportedWorker) -> Value {
 }
 
 fn thread(worker: &ExportedWorker) -> Vec<Value> {
-    let line = |step: &super::Step| {
+    let line = |step: &super::ExportedStep| {
         let calls: Vec<Value> = step
             .calls
             .iter()
