@@ -14,7 +14,7 @@ use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
     Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli,
-    MiniSweAgent, OpenCode, OpenHands, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code,
+    MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code,
     codex,
 };
 use swarmletfs_base::deadline::Deadline;
@@ -187,6 +187,15 @@ pub static ATIF: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
+pub static OTLP: KnownFormat = KnownFormat {
+    name: "otlp",
+    program: Program { name: "OpenTelemetry", places: &[] },
+    transcripts: Some(&Otlp),
+    sessions: None,
+    session_files: SessionFiles::At(|path| Otlp.locate(path).is_some()),
+    tested_version: None,
+};
+
 pub static COPILOT_CLI: KnownFormat = KnownFormat {
     name: "copilot-cli",
     program: Program {
@@ -270,11 +279,12 @@ pub static QWEN_CODE: KnownFormat = KnownFormat {
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 15] = [
+pub static FORMATS: [&KnownFormat; 16] = [
     &SWARMLET,
     &ATIF,
     &MINI_SWE_AGENT,
     &SWE_AGENT,
+    &OTLP,
     &OPENCODE,
     &GEMINI_CLI,
     &OPENHANDS,

@@ -75,6 +75,7 @@ mod meta;
 mod mini_swe_agent;
 mod opencode;
 mod openhands;
+mod otlp;
 mod pi;
 mod probe;
 #[cfg(test)]
@@ -105,6 +106,7 @@ pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;
 pub use opencode::OpenCode;
 pub use openhands::OpenHands;
+pub use otlp::Otlp;
 pub use pi::Pi;
 pub use probe::{Probe, ProbeBudget};
 pub use qwen_code::QwenCode;

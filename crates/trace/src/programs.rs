@@ -6,6 +6,7 @@ mod cline;
 mod copilot_cli;
 mod cursor;
 mod droid;
+mod otlp;
 mod pi;
 mod qwen_code;
 
@@ -35,6 +36,7 @@ fn samples() -> Vec<ProgramSample> {
         copilot_cli::sample(),
         cursor::sample(),
         droid::sample(),
+        otlp::sample(),
         pi::sample(),
         qwen_code::sample(),
     ]

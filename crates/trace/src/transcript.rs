@@ -27,6 +27,7 @@ mod persist;
 mod reader;
 mod recognized;
 mod requests;
+mod spans;
 mod summaries;
 mod thread;
 mod turn;

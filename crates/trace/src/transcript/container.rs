@@ -6,6 +6,7 @@ use super::archive::{ArchiveFile, Archives};
 use super::database::{DatabaseFile, Databases};
 use super::folder_file::{FolderFile, FolderListings};
 use super::location::{Container, TranscriptLocation};
+use super::spans::{SpanFile, SpanGroups};
 use swarmletfs_base::error::Result;
 use swarmletfs_base::store::{File, Meta, Store};
 
@@ -14,6 +15,7 @@ use swarmletfs_base::store::{File, Meta, Store};
 pub(super) struct Containers {
     listings: Arc<FolderListings>,
     archives: Arc<Archives>,
+    spans: Arc<SpanGroups>,
     pub(super) databases: Arc<Databases>,
 }
 
@@ -27,6 +29,10 @@ pub(super) fn open(
         Container::Zstd => {
             let (file, path) = (folder.open(&location.transcript)?, location.path());
             Ok(Box::new(ArchiveFile::new(file, path, containers.archives.clone())))
+        }
+        Container::Spans => {
+            let (file, path) = (folder.open(&location.transcript)?, location.path());
+            Ok(Box::new(SpanFile::new(file, path, containers.spans.clone())))
         }
         Container::Folder => Ok(Box::new(FolderFile::new(folder, location, &containers.listings)?)),
         Container::Database(layout) => {
@@ -47,7 +53,7 @@ pub(super) fn meta(
     containers: &Containers,
 ) -> Result<Meta> {
     match location.container {
-        Container::File | Container::Zstd => folder.stat(&location.transcript),
+        Container::File | Container::Zstd | Container::Spans => folder.stat(&location.transcript),
         Container::Folder => FolderFile::new(folder, location, &containers.listings)?.meta(),
         Container::Database(layout) => containers.databases.meta(folder, location, layout),
     }

@@ -7,7 +7,7 @@ use super::super::probe::Probe;
 use super::super::value::truncate;
 use super::super::walk::walk;
 use super::builder::IndexBuilder;
-use super::index::{ReportedEnd, StatedStatus, TranscriptIndex};
+use super::index::{Family, ReportedEnd, StatedStatus, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
 use serde_json::Value;
@@ -182,6 +182,12 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Returns the relations of the conversation, if its records state them.
+    pub(crate) fn family(&self) -> Option<&Family> {
+        let [index, _] = self.indexes;
+        index.conversation(self.location.agent.as_ref()).map(|own| &own.family)
+    }
+
     /// Completes a worker from the facts of its session. `parent` is the session that started it.
     pub(crate) fn describe(&self, worker: &mut Worker, parent: Option<&str>) {
         // A later record replaces the facts of an earlier one.

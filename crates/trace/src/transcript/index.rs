@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
+use super::super::value::shorten_word;
 use super::requests::Requests;
 use super::summaries::Summaries;
 use super::turn::{Span, Verdict};
@@ -100,6 +101,7 @@ pub(crate) enum TitleSource {
 pub(crate) struct Conversation {
     /// The ID of the subagent; empty for the file's own conversation.
     pub(crate) agent: String,
+    pub(crate) family: Family,
     /// The first message of the user.
     pub(crate) task: Option<TextRef>,
     /// The first message written by the program, used if there is no task.
@@ -135,6 +137,13 @@ pub(crate) struct Conversation {
     pub(crate) orphan_results: u64,
     pub(crate) marks: Vec<MessageMark>,
     pub(crate) lines: Vec<LineEntry>,
+}
+
+/// The relations of a conversation inside a transcript that holds several families.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Family {
+    pub(crate) parent: Option<String>,
+    pub(crate) run: Option<String>,
 }
 
 /// The cost of a conversation. Each process that runs it states its own cost so far.
@@ -471,6 +480,20 @@ impl Conversation {
 
     /// Returns the last text, if the conversation ended with it, or if its own records state that
     /// it ended.
+    /// Sets the relations that are not known yet.
+    pub(crate) fn set_family(&mut self, parent: &str, run: &str) {
+        for (known, text) in [(&mut self.family.parent, parent), (&mut self.family.run, run)] {
+            if known.is_none() && !text.is_empty() {
+                *known = Some(shorten_word(text.to_owned()));
+            }
+        }
+    }
+
+    /// Returns true if a record states the tokens of the whole conversation.
+    pub(crate) fn has_total(&self) -> bool {
+        self.recent_messages.iter().any(|message| message.id.is_empty())
+    }
+
     pub(crate) fn final_words(&self) -> Option<&TextRef> {
         let is_stated = self.stated.as_ref().is_some_and(|stated| {
             let is_open =

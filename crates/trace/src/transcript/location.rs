@@ -24,6 +24,8 @@ pub(crate) struct TranscriptLocation {
 pub(crate) enum Container {
     File,
     Zstd,
+    /// Spans of OpenTelemetry, regrouped by their agents.
+    Spans,
     /// A directory with a file for each record, in the order of the first numbers in their names.
     Folder,
     /// A database of SQLite. The last name in the path of a transcript is the ID of a conversation

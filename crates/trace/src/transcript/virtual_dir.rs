@@ -600,7 +600,7 @@ impl Store for VirtualDir {
             VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
             VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => {
                 let file = match self.location.container {
-                    Container::File | Container::Zstd => {
+                    Container::File | Container::Zstd | Container::Spans => {
                         self.folder.open(&self.location.transcript)?
                     }
                     Container::Folder | Container::Database(_) => self.open_transcript()?,

@@ -305,7 +305,7 @@ mod tests {
     use swarmletfs_base::model::Worker;
     use swarmletfs_base::name::RelPath;
     use swarmletfs_base::store::{Memory, read_range};
-    use swarmletfs_trace::{Atif, Format, RecordSource, Swarmlet};
+    use swarmletfs_trace::{Atif, Format, Otlp, RecordSource, Swarmlet};
 
     /// A call as it is read again: tool, outcome, exit code and output.
     type SeenCall = (String, Outcome, Option<i64>, String);
@@ -440,6 +440,20 @@ mod tests {
             }
             prop_assert_eq!(seen.status.as_str(), "failed");
             prop_assert_eq!((seen.parent.as_deref(), seen.run.as_deref()), (Some("lead"), Some("run 1")));
+        }
+
+        /// Promise: Exported spans are read with the same calls, outcomes and outputs.
+        #[test]
+        fn spans_are_read_as_they_were_exported(worker in worker()) {
+            let store = Memory::new();
+            store.write(&RelPath::constant("t.jsonl"), otlp(&worker, "lead").to_string() + "\n");
+            let (seen, record, calls) = read(&Otlp::transcripts(), &store);
+            prop_assert_eq!(calls, expected(&worker));
+            prop_assert_eq!(seen.status.as_str(), "failed");
+            prop_assert_eq!(seen.id.to_text(), "w1");
+            prop_assert_eq!(seen.parent.as_deref(), Some("lead"));
+            prop_assert_eq!(seen.run.as_deref(), Some("run 1"));
+            prop_assert_eq!(record.trace.tokens, worker.tokens);
         }
 
         #[test]

@@ -89,19 +89,20 @@ fn call_span(
     parent: &str,
     begin: Option<Timestamp>,
 ) -> Value {
+    let has_result = call.outcome != Outcome::Unknown || call.output.is_some();
     let at = call.at.or(begin);
     let took = jiff::SignedDuration::from_millis(
         i64::try_from(call.duration_ms.unwrap_or_default()).unwrap_or(i64::MAX),
     );
-    let end = at.and_then(|at| at.checked_add(took).ok()).filter(|_| !call.is_open);
+    let end = at.and_then(|at| at.checked_add(took).ok()).filter(|_| !call.is_open && has_result);
     let mut attributes = vec![
         text("gen_ai.operation.name", "execute_tool"),
         text("gen_ai.tool.name", &call.tool),
         text("gen_ai.tool.call.id", &format!("call-{}", call.seq)),
         text("gen_ai.tool.call.arguments", &call.arguments.to_string()),
-        text("swarmletfs.outcome", call.outcome.as_str()),
         number("swarmletfs.seq", call.seq),
     ];
+    attributes.extend(has_result.then(|| text("swarmletfs.outcome", call.outcome.as_str())));
     // The conventions have a result for a success only.
     let output = match call.outcome {
         Outcome::Ok => "gen_ai.tool.call.result",
