@@ -94,7 +94,7 @@ fn ended_subagent_is_answered_with_the_proof() {
     );
     let answer = context(home.path(), &task).unwrap();
     assert!(answer.len() <= 800 && answer.contains("error: no disk"), "{answer}");
-    assert!(answer.contains("make") && answer.contains(AGENT), "{answer}");
+    assert!(answer.contains(AGENT), "{answer}");
     let read = context(home.path(), &input("read_agent", json!({"agent_id": OTHER}))).unwrap();
     assert!(read.contains(OTHER), "{read}");
 }

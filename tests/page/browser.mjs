@@ -241,6 +241,8 @@ async function live(browser, [program, store]) {
     const foreign = seen.requests.filter((url) => !url.startsWith(`http://${address}/`));
     assert.deepEqual(foreign, []);
     assert.ok(seen.requests.every((url) => !url.includes(token)), "the token is in an address");
+    // Its stream would break when the server ends.
+    await context.close();
     return { ...seen, took_ms: Math.round(took) };
   } finally {
     if (server) await stop();
