@@ -14,8 +14,8 @@ use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
     Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli,
-    MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent, Transcripts, claude_code,
-    codex,
+    MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent, Transcripts,
+    claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -505,8 +505,9 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of ATIF, mini-swe-agent, SWE-agent, opencode, Gemini CLI, OpenHands, GitHub \
-             Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or Claude Code"
+             transcripts of ATIF, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, Gemini CLI, \
+             OpenHands, GitHub Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or \
+             Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }

@@ -12,8 +12,8 @@ use super::lenient::{MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr};
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart,
-    Role, Session, Shape, Stage, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent,
-    Verdict, parse_millis,
+    Role, Session, Shape, Stage, TranscriptFormat, TranscriptLocation, Transcripts, Turn,
+    TurnEvent, Verdict, parse_millis,
 };
 use super::value::truncate;
 use swarmletfs_base::error::Result;
@@ -161,7 +161,8 @@ impl TranscriptFormat for Otlp {
         };
         let shape = Shape::Documents(&MEMBERS);
         let mut suffixes = SUFFIXES.iter();
-        let location = suffixes.find_map(|suffix| TranscriptLocation::of_file(&file, suffix, shape));
+        let location =
+            suffixes.find_map(|suffix| TranscriptLocation::of_file(&file, suffix, shape));
         let location = location?;
         Some(TranscriptLocation {
             container: Container::Spans,
@@ -249,9 +250,8 @@ fn add_agent(
         index.set_total_tokens(number, tokens);
     }
     let stated = span.text("swarmletfs.status");
-    let exported = stated.and_then(|word| {
-        Status::ALL.into_iter().find(|status| status.as_str() == word)
-    });
+    let exported =
+        stated.and_then(|word| Status::ALL.into_iter().find(|status| status.as_str() == word));
     let message = span.status.0.as_ref().map(|status| status.message.as_str()).unwrap_or_default();
     let word = Some(truncate(message.to_owned(), TASK_MAX)).filter(|word| !word.is_empty());
     match (exported, span.outcome()) {
@@ -410,11 +410,16 @@ fn agent_turns<'a>(span: &'a OtelSpan<'_>) -> Vec<Turn<'a>> {
         let list = span.text(messages).unwrap_or_default();
         let list = serde_json::from_str::<MaybeList<MaybeObject<OtelMessage<'_>>>>(&list);
         let list = list.unwrap_or_default().0.into_iter().filter_map(|message| message.0);
-        let mut found: Vec<Turn<'a>> = list.filter_map(|message| message_turn(span, &message)).collect();
+        let mut found: Vec<Turn<'a>> =
+            list.filter_map(|message| message_turn(span, &message)).collect();
         if found.is_empty()
             && let Some(text) = span.text(plain)
         {
-            found.push(text_turn(span, if is_input { "user" } else { "assistant" }, text.into_owned()));
+            found.push(text_turn(
+                span,
+                if is_input { "user" } else { "assistant" },
+                text.into_owned(),
+            ));
         }
         turns.extend(found);
     }
@@ -440,12 +445,7 @@ fn text_turn<'a>(span: &OtelSpan<'_>, role: &str, text: String) -> Turn<'a> {
     match role {
         "user" => Turn { request: Some(text.clone().into()), text: text.into(), ..turn },
         "assistant" => Turn { role: Role::Assistant, text: text.into(), ..turn },
-        _ => Turn {
-            role: Role::System,
-            text: text.into(),
-            event: TurnEvent::ProgramText,
-            ..turn
-        },
+        _ => Turn { role: Role::System, text: text.into(), event: TurnEvent::ProgramText, ..turn },
     }
 }
 
@@ -461,12 +461,8 @@ fn tool_turns<'a>(span: &'a OtelSpan<'_>) -> Vec<Turn<'a>> {
         name,
         arguments: span.first_text(&ARGUMENTS).map_or(Arguments::None, Arguments::Text),
     };
-    let made = Turn {
-        role: Role::Assistant,
-        at_ms: span.start(),
-        calls: vec![call],
-        ..Turn::default()
-    };
+    let made =
+        Turn { role: Role::Assistant, at_ms: span.start(), calls: vec![call], ..Turn::default() };
     let is_open = span.value("swarmletfs.open").is_some();
     let end = span.end();
     // An exported call may have ended at an unknown time.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn attribute(name: &str, value: Value) -> Value {
-    let kind = if value.is_string() { "stringValue" } else { "intValue" };
+    let kind = if name.ends_with("_tokens") { "intValue" } else { "stringValue" };
     json!({"key": name, "value": {kind: value}})
 }
 
@@ -42,12 +42,19 @@ pub(super) fn sample() -> ProgramSample {
         json!(json!([{"role": role, "parts": [{"type": "text", "content": text}]}]).to_string())
     };
     let arguments = ("gen_ai.tool.call.arguments", json!("{\"command\":\"make\"}"));
-    let chat = [("gen_ai.operation.name", json!("chat")), ("gen_ai.response.model", json!("lab-2"))];
+    let chat =
+        [("gen_ai.operation.name", json!("chat")), ("gen_ai.response.model", json!("lab-2"))];
     file(&[
         request(&[
             span("a1", "a0", 1, json!({}), &chat),
             tool("a2", "a1", 2, json!({}), &[("gen_ai.tool.call.result", json!("one")), arguments]),
-            tool("a3", "a0", 3, json!({"code": 2, "message": "exit 2"}), &[("error.type", json!("E"))]),
+            tool(
+                "a3",
+                "a0",
+                3,
+                json!({"code": 2, "message": "exit 2"}),
+                &[("error.type", json!("E"))],
+            ),
         ]),
         // Sent again; the last one counts.
         request(&[tool("a3", "a0", 3, json!({"code": 2, "message": "exit 3"}), &[])]),
@@ -56,13 +63,18 @@ pub(super) fn sample() -> ProgramSample {
             agent("b0", "a4", json!({"code": 2, "message": "max turns"}), &[]),
             tool("a4", "a0", 4, json!({"code": 1}), &[]),
         ]),
-        request(&[agent("a0", "", json!({}), &[
-            ("gen_ai.conversation.id", json!("run 1")),
-            ("gen_ai.usage.input_tokens", json!("900")),
-            ("gen_ai.usage.output_tokens", json!("80")),
-            ("gen_ai.input.messages", messages("user", "Mend it.")),
-            ("gen_ai.output.messages", messages("assistant", "I look.")),
-        ])]),
+        request(&[agent(
+            "a0",
+            "",
+            json!({}),
+            &[
+                ("gen_ai.conversation.id", json!("run 1")),
+                ("gen_ai.usage.input_tokens", json!("900")),
+                ("gen_ai.usage.output_tokens", json!("80")),
+                ("gen_ai.input.messages", messages("user", "Mend it.")),
+                ("gen_ai.output.messages", messages("assistant", "I look.")),
+            ],
+        )]),
     ])
 }
 
@@ -70,21 +82,24 @@ pub(super) fn sample() -> ProgramSample {
 fn spans_of_tools_are_the_calls_of_the_nearest_agent() {
     let all = sample().read();
     let seen = &all["a0"];
-    let calls = [
-        ("bash", "ok", None, false),
-        ("bash", "failed", None, false),
-        ("bash", "ok", None, false),
-    ];
+    let calls =
+        [("bash", "ok", None, false), ("bash", "failed", None, false), ("bash", "ok", None, false)];
     assert_eq!(seen.calls(), calls);
     assert_eq!(seen.text("tool_calls/001_bash.txt"), "one");
     assert_eq!(seen.text("tool_calls/002_bash.txt"), "exit 3");
-    assert_eq!((seen.text("task.txt"), seen.text("result.txt")), ("Mend it.".into(), "I look.".into()));
+    assert_eq!(
+        (seen.text("task.txt"), seen.text("result.txt")),
+        ("Mend it.".into(), "I look.".into())
+    );
     assert_eq!((seen.status(), seen.tokens()), ((Status::Completed, None), Some((900, 80, 0))));
     let worker = &seen.worker;
     assert_eq!((worker.model.as_deref(), worker.run.as_deref()), (Some("lab-2"), Some("run 1")));
     let child = &all["b0"];
     assert_eq!(child.calls(), [("bash", "unknown", None, false)]);
-    assert_eq!((child.worker.parent.as_deref(), child.status()), (Some("a0"), (Status::Failed, Some("max turns"))));
+    assert_eq!(
+        (child.worker.parent.as_deref(), child.status()),
+        (Some("a0"), (Status::Failed, Some("max turns")))
+    );
 }
 
 #[test]
@@ -96,7 +111,7 @@ fn call_whose_agent_has_not_ended_is_shown_and_its_worker_runs() {
     assert_eq!(seen.calls().len(), 2);
     assert_eq!((seen.status(), seen.record.trace.unanswered.total()), ((Status::Running, None), 1));
     // The agent is not in the file, but it is the only one above.
-    let top = agent("c0", "gone", json!({}), &[]);
+    let top = agent("c0", "", json!({}), &[]);
     let seen = file(&[request(&[call("a1"), top])]).read_one();
     assert_eq!((seen.worker.id.to_text().as_ref(), seen.calls().len()), ("c0", 1));
 }

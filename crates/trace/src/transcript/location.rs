@@ -110,7 +110,7 @@ impl TranscriptLocation {
             (Container::Zstd, _) => "source.jsonl.zst",
             (Container::Folder | Container::Database(_), _)
             | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
-            (Container::File, Shape::Documents(_)) => "source.json",
+            (Container::File | Container::Spans, Shape::Documents(_)) => "source.json",
         }
     }
 }

@@ -153,7 +153,8 @@ fn regroup(bytes: &[u8]) -> Vec<u8> {
         spans.iter().map(|span| (span.id.as_str(), span)).collect();
     let mut top_agents: HashMap<&str, Vec<&PlacedSpan<'_>>> = HashMap::new();
     for span in spans.iter().filter(|span| span.kind == SpanKind::Agent) {
-        if agent_above(span, &by_id).is_none() {
+        // Another agent may still come above one that has a parent.
+        if span.parent.is_empty() {
             top_agents.entry(&span.trace).or_default().push(span);
         }
     }
@@ -245,7 +246,7 @@ fn placed(raw: &RawValue) -> Option<PlacedSpan<'_>> {
         _ if is_one_of(["invoke_agent", "AGENT", "agent"]) => SpanKind::Agent,
         _ if is_one_of(["execute_tool", "TOOL", "tool"]) => SpanKind::Tool,
         "chat" | "text_completion" | "generate_content" | "call_llm" => SpanKind::Model,
-        _ if inference == "LLM" => SpanKind::Model,
+        _ if inference == "LLM" || attribute("gen_ai.response.model").is_some() => SpanKind::Model,
         _ if attribute("ai.toolCall.name").is_some() => SpanKind::Tool,
         _ => SpanKind::Other,
     };
