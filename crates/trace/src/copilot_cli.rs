@@ -113,6 +113,7 @@ struct EventData<'a> {
     message: MaybeStr<'a>,
     reason: MaybeStr<'a>,
     summary_content: MaybeStr<'a>,
+    selected_model: MaybeStr<'a>,
     agent_display_name: MaybeStr<'a>,
     cancelled: MaybeBool,
 }
@@ -287,6 +288,7 @@ impl TranscriptFormat for CopilotCli {
         let Some(number) = conversation(index, event.agent_id.as_str()) else { return true };
         match event.kind.as_str() {
             "session.start" => add_facts(index, data),
+            "subagent.started" => index.set_default_model(number, data.model.as_str()),
             "session.title_changed" => {
                 index.set_title(TitleSource::Generated, data.title.non_empty())
             }
@@ -313,8 +315,10 @@ impl TranscriptFormat for CopilotCli {
                 let is_known = OTHER_TYPES.iter().any(|prefix| other.starts_with(prefix));
                 let turns = turns(&event);
                 if !turns.is_empty() {
-                    // A subagent can be called again.
-                    index.clear_status(number);
+                    // A subagent can be called again. A notice of the program does not do that.
+                    if other != "system.notification" {
+                        index.clear_status(number);
+                    }
                     index.add_turns(number, record.span, &turns);
                 } else if !is_known {
                     index.count_unknown_type(other);
@@ -368,6 +372,7 @@ fn conversation(index: &mut IndexBuilder<'_>, agent: &str) -> Option<usize> {
 }
 
 fn add_facts(index: &mut IndexBuilder<'_>, data: &EventData<'_>) {
+    index.set_default_model(0, data.selected_model.as_str());
     let facts = &mut index.index.facts;
     IndexBuilder::set_fact(&mut facts.id, data.session_id.as_str());
     if let Some(context) = &data.context.0 {
@@ -398,16 +403,18 @@ fn add_totals(index: &mut IndexBuilder<'_>, data: &EventData<'_>) {
             metrics.filter_map(|(model, metrics)| Some((model, metrics.0.as_ref()?.usage.0?)));
         counts.map(|(model, counts)| (model.clone(), counts.tokens())).collect()
     };
-    let mut agents = vec![(MAIN, by_model(&data.model_metrics))];
     let snapshot = data.accounting_snapshot.0.iter();
-    for (agent, metrics) in snapshot.flat_map(|snapshot| snapshot.agent_metrics.0.iter().flatten())
-    {
-        let metrics = metrics.0.as_ref().map(|metrics| by_model(&metrics.model_metrics));
-        agents.extend(metrics.map(|tokens| (agent.as_str(), tokens)));
+    let metrics = snapshot.flat_map(|snapshot| snapshot.agent_metrics.0.iter().flatten());
+    let by_agent = metrics.filter_map(|(agent, metrics)| {
+        Some((agent.as_str(), by_model(&metrics.0.as_ref()?.model_metrics)))
+    });
+    let mut agents: Vec<_> = by_agent.collect();
+    if agents.is_empty() {
+        agents.push((MAIN, by_model(&data.model_metrics)));
     }
     for (agent, tokens) in agents.into_iter().filter(|(_, tokens)| !tokens.is_empty()) {
         let number = if agent == MAIN { Some(0) } else { index.find_agent(agent) };
-        let number = number.filter(|number| !index.has_tokens(*number));
+        let number = number.filter(|number| !index.has_counted_tokens(*number));
         number.into_iter().for_each(|number| index.set_tokens_by_model(number, tokens.clone()));
     }
 }
@@ -558,24 +565,27 @@ pub fn ended_copilot_agent(
     prompt: &str,
     deadline: Deadline<'_>,
 ) -> Option<String> {
-    let (mut asked, mut ended) = (HashSet::new(), None);
+    let (mut ended, mut asked) = (HashSet::new(), None);
     let read = jsonl::for_each(file, deadline, |line| {
         let line = json_text(line);
         let Some(event) = decode(&line) else { return false };
         let agent = event.agent_id.as_str();
         match (event.kind.as_str(), &event.data.0) {
-            ("user.message", Some(data)) if data.content.as_str().trim() == prompt.trim() => {
-                asked.insert(agent.to_owned());
+            ("user.message", Some(data)) => {
+                ended.remove(agent);
+                if data.content.as_str().trim() == prompt.trim() {
+                    asked = Some(agent.to_owned());
+                }
             }
-            ("subagent.completed" | "subagent.failed", _) if asked.contains(agent) => {
-                ended = Some(agent.to_owned());
+            ("subagent.completed" | "subagent.failed", _) => {
+                ended.insert(agent.to_owned());
             }
             _ => {}
         }
         true
     });
     read.ok()?;
-    ended.filter(|agent| !agent.is_empty())
+    asked.filter(|agent| !agent.is_empty() && ended.contains(agent))
 }
 
 fn edited_file(file: &CopilotEditedFile<'_>) -> FileAccess {

@@ -112,8 +112,15 @@ impl TranscriptFormat for Droid {
         match line.kind.as_str() {
             "session_start" => add_facts(index, &line),
             "message" | "compaction_state" => {
-                index.set_status(0, Status::Running, None);
-                turn(&line).into_iter().for_each(|turn| index.add_turns(0, record.span, &[turn]));
+                let turn = turn(&line);
+                // A text of the program does not open a turn of the agent.
+                let is_text = |turn: &Turn<'_>| {
+                    turn.event == TurnEvent::ProgramText && turn.results.is_empty()
+                };
+                if line.kind.as_str() == "message" && !turn.as_ref().is_some_and(is_text) {
+                    index.set_status(0, Status::Running, None);
+                }
+                turn.into_iter().for_each(|turn| index.add_turns(0, record.span, &[turn]));
             }
             "agent_turn_outcome" => {
                 let reason = line.reason.as_str();
@@ -250,7 +257,9 @@ fn result_part<'a>(block: &'a MessageBlock<'_>) -> ResultPart<'a> {
     let text = block.result_text();
     let is_receipt = text.starts_with(STARTED);
     let outcome = match block.is_error.0 {
-        Some(true) if text.contains(REFUSED) => Outcome::NotRun,
+        Some(true) if text.lines().next().is_some_and(|line| line.contains(REFUSED)) => {
+            Outcome::NotRun
+        }
         Some(true) => Outcome::Failed,
         Some(false) if !is_receipt => Outcome::Ok,
         _ => Outcome::Unknown,

@@ -168,7 +168,10 @@ impl TranscriptFormat for QwenCode {
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
         let is_own = |line: &QwenSessionLine<'_>| {
             let parts = line.message.0.as_ref().map(|message| message.parts.is_some());
-            line.uuid.0.is_some() && line.session_id.0.is_some() && parts == Some(true)
+            // A record of the program has no message.
+            let is_system = line.kind.as_str() == "system" && !line.subtype.as_str().is_empty();
+            let is_known = parts == Some(true) || (is_system && line.provenance.0.is_some());
+            line.uuid.0.is_some() && line.session_id.0.is_some() && is_known
         };
         probe.name().ends_with(SUFFIX.as_bytes())
             && (probe.first_lines(3).iter().any(is_own) || probe.has_long_line_with(&SIGNS))
@@ -402,7 +405,7 @@ fn result_part<'a>(
     });
     let outcome = match status {
         "success" if receipt.is_some() => Outcome::Unknown,
-        "error" if error_type == "execution_denied" => Outcome::NotRun,
+        _ if error_type == "execution_denied" => Outcome::NotRun,
         "cancelled" if not_started => Outcome::NotRun,
         "cancelled" => Outcome::Unknown,
         "error" => Outcome::Failed,

@@ -395,6 +395,7 @@ fn result_part<'a>(
     let refusal = words.map(|words| words.to_owned().into());
     ResultPart {
         call: block.tool_use_id.as_str().into(),
+        tool: "",
         verdict: Verdict { exit_code, ..Verdict::from_outcome(outcome) },
         stage: match started {
             Some(work) => Stage::Started(work),

@@ -156,8 +156,10 @@ pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -
     let Some(metrics) = &message.metrics.0 else { return true };
     let number = |number: MaybeU64| number.0.unwrap_or_default();
     let (read, written) = (number(metrics.cache_read_tokens), number(metrics.cache_write_tokens));
+    let input = number(metrics.input_tokens);
     let tokens = Tokens {
-        input: number(metrics.input_tokens).saturating_sub(read).saturating_sub(written),
+        // Some providers leave the cached ones out.
+        input: input.checked_sub(read.saturating_add(written)).unwrap_or(input),
         output: number(metrics.output_tokens),
         cache_read: read,
         cache_creation: written,
@@ -247,6 +249,12 @@ fn call_part<'a>(block: &'a MessageBlock<'_>) -> CallPart<'a> {
     CallPart { arguments: Arguments::Text(arguments.into()), ..part }
 }
 
+/// Returns true if the first line of an error says that the tool was not run.
+fn is_refusal(error: &str) -> bool {
+    let first = error.lines().next().unwrap_or_default();
+    REFUSALS.iter().any(|words| first.contains(words))
+}
+
 fn result_part<'a>(block: &'a MessageBlock<'_>) -> ResultPart<'a> {
     let content = block.content.map(|content| content.get()).unwrap_or_default();
     // The list of operations, or one of them as text.
@@ -270,7 +278,10 @@ fn result_part<'a>(block: &'a MessageBlock<'_>) -> ResultPart<'a> {
     };
     let failure = operations.iter().find(|part| part.success.0 == Some(false));
     let outcome = match (block.is_error.is_set(), failure) {
-        (true, _) if REFUSALS.iter().any(|words| text.contains(words)) => Outcome::NotRun,
+        (true, _) if is_refusal(&text) => Outcome::NotRun,
+        (_, Some(part)) if part.result.0.is_none() && is_refusal(part.error.as_str()) => {
+            Outcome::NotRun
+        }
         (true, _) | (false, Some(_)) => Outcome::Failed,
         (false, None) => Outcome::Ok,
     };

@@ -157,12 +157,13 @@ pub(super) fn read_display(messages: &[u8]) -> SessionMetadata {
                 let request = request.ok().and_then(|request| request.0).unwrap_or_default();
                 let number = |number: MaybeU64| number.0.unwrap_or_default();
                 let (prompt, cached) = (number(request.tokens_in), number(request.cache_reads));
+                let written = number(request.cache_writes);
                 tokens += Tokens {
                     // Some providers leave the cached ones out.
-                    input: prompt.checked_sub(cached).unwrap_or(prompt),
+                    input: prompt.checked_sub(cached.saturating_add(written)).unwrap_or(prompt),
                     output: number(request.tokens_out),
                     cache_read: cached,
-                    cache_creation: number(request.cache_writes),
+                    cache_creation: written,
                     ..Tokens::default()
                 };
                 request.cost.as_stated_cost().iter().for_each(|one| cost += one);
@@ -216,15 +217,15 @@ impl ClineTaskMessage<'_> {
     }
 }
 
-/// Returns a bit for each result in the message that belongs to a call: results name only the tool,
-/// and a program repeats some.
+/// Returns a bit for each result in the message that belongs to a call of the last answer: results
+/// name only the tool, and a program repeats some.
 fn answered(index: &IndexBuilder<'_>, message: &ClineTaskMessage<'_>) -> u8 {
-    let calls = index.index.main.calls.iter().filter(|call| call.result.is_none());
-    let mut open = calls.map(|call| call.tool.as_str()).peekable();
+    let mut open: Vec<&str> = index.index.main.open_calls_of_last_answer().collect();
     let mut bits = 0;
     for (at, (tool, _)) in text_results(message).into_iter().enumerate().take(RESULTS_MAX) {
-        if open.next_if_eq(&tool).is_some() {
+        if let Some(found) = open.iter().position(|open| *open == tool) {
             bits |= 1 << at;
+            open.remove(found);
         }
     }
     bits
@@ -299,8 +300,8 @@ fn assistant_turns<'a>(message: &'a ClineTaskMessage<'_>, span: Span) -> Vec<Tur
 fn user_turn<'a>(message: &'a ClineTaskMessage<'_>, span: Span) -> Turn<'a> {
     let results = text_results(message).into_iter().enumerate().take(RESULTS_MAX);
     let accepted = results.filter(|(at, _)| span.part & (1 << at) != 0);
-    let mut results: Vec<ResultPart<'_>> =
-        accepted.map(|(_, (_, text))| text_result(text)).collect();
+    let accepted = accepted.map(|(_, (tool, text))| ResultPart { tool, ..text_result(text) });
+    let mut results: Vec<ResultPart<'_>> = accepted.collect();
     results.extend(message.content.results().map(block_result));
     let request = message.content.texts().find_map(request);
     Turn {

@@ -345,6 +345,7 @@ fn result_part<'a>(call: &'a ToolCallRecord<'_>) -> Option<ResultPart<'a>> {
             _ => Stage::Done,
         },
         call: call.id.as_str().into(),
+        tool: "",
         verdict: Verdict::from_outcome(outcome),
         spilled: text.starts_with(SPILLED_PREFIX).then(|| "".into()),
         truncated: text.starts_with(TRUNCATED_PREFIX),

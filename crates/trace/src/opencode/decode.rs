@@ -130,7 +130,10 @@ fn add_session(index: &mut IndexBuilder<'_>, session: &SessionRow<'_>) {
             cache_creation: session.tokens_cache_write.0.unwrap_or_default(),
             ..Tokens::default()
         };
-        index.set_total_tokens(0, tokens);
+        // A session that was imported states zeros.
+        if tokens != Tokens::default() {
+            index.set_total_tokens(0, tokens);
+        }
     }
     if let Some(cost) = session.cost.as_stated_cost() {
         index.index.main.cost.replace(cost);
@@ -192,7 +195,7 @@ fn note_status(
         ("assistant", ..) if data.error.is_set() => (Status::Failed, Some(&*data.error.kind)),
         ("assistant", ..) if completed_ms(data).is_none() => (Status::Running, None),
         ("assistant", _, "stop") => (Status::Completed, None),
-        ("user" | "assistant" | "synthetic", ..) => return index.clear_status(0),
+        ("user" | "assistant", ..) => return index.clear_status(0),
         _ => return,
     };
     index.set_status(0, status, word.filter(|word| !word.is_empty()));

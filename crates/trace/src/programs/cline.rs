@@ -257,6 +257,28 @@ fn calls_in_texts_are_paired_with_the_results_in_texts() {
 }
 
 #[test]
+fn results_in_any_order_belong_to_the_last_answer() {
+    let read = |path: &str| format!("<read_file>\n<path>{path}</path>\n</read_file>");
+    let make = "<execute_command>\n<command>make</command>\n</execute_command>";
+    let done = "[execute_command for 'make'] Result:\nCommand executed successfully (exit code 0)";
+    let messages = [
+        told(1, &["<task>\nMend it.\n</task>"]),
+        // The program was stopped before this call ended.
+        says(2, &read("a.py")),
+        told(3, &["<user_message>\nGo on.\n</user_message>"]),
+        says(4, &format!("{}\n{make}", read("b.py"))),
+        told(5, &[done, "[read_file for 'b.py'] Result:\n1 | 3"]),
+    ];
+    let seen = task(&messages, &[]).read_one();
+    let outcomes: Vec<_> =
+        seen.record.trace.calls.iter().map(|call| (&*call.tool, call.outcome.as_str())).collect();
+    let expected = [("read_file", "unknown"), ("read_file", "unknown"), ("execute_command", "ok")];
+    assert_eq!(outcomes, expected);
+    assert_eq!(seen.text("tool_calls/002_read_file.txt"), "1 | 3");
+    assert_eq!(seen.record.trace.unused.orphan_results, 0);
+}
+
+#[test]
 fn what_the_user_sees_states_the_end() {
     let begun = [
         told(1, &["<task>\nMend it.\n</task>"]),

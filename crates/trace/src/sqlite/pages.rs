@@ -45,6 +45,11 @@ pub(crate) struct Stamp {
 }
 
 impl DatabaseState {
+    /// Returns the number of bytes in the pages.
+    pub(super) fn size(&self) -> u64 {
+        u64::from(self.pages).saturating_mul(self.usable as u64)
+    }
+
     /// Opens the database at `path`. Takes the part of its log that was read before from `known`.
     ///
     /// # Errors

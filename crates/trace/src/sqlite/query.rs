@@ -50,6 +50,11 @@ impl<'a> Query<'a> {
         self.snapshot.usable
     }
 
+    /// Returns the size of the database, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.snapshot.size()
+    }
+
     pub(super) fn page(&self, number: u32) -> Result<Arc<[u8]>> {
         let left = self.bytes_left.get().checked_sub(self.usable() as u64);
         let Some(left) = left.filter(|_| Instant::now() < self.end) else {

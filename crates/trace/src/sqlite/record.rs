@@ -100,7 +100,7 @@ impl DatabaseRow {
         id: i64,
     ) -> Result<DatabaseRow> {
         let malformed = || Error::Malformed("the database is damaged: a row is cut off");
-        if size > RECORD_MAX {
+        if size > RECORD_MAX.min(query.size()) {
             return Err(Error::Malformed("a row of the database is too large"));
         }
         let whole = usize::try_from(size).map_err(|_| malformed())?;

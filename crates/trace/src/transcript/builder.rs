@@ -477,9 +477,10 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    pub(crate) fn has_tokens(&self, number: usize) -> bool {
+    /// Returns true if tokens were counted by message.
+    pub(crate) fn has_counted_tokens(&self, number: usize) -> bool {
         let conversation = self.index.numbered(number);
-        conversation.is_some_and(|own| !own.tokens.is_empty() || !own.recent_messages.is_empty())
+        conversation.is_some_and(|own| !own.recent_messages.is_empty())
     }
 
     /// Sets the model of a conversation unless it is known already.

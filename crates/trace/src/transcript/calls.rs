@@ -178,8 +178,12 @@ pub(super) fn add_result(
     if let Stage::Reported(task) = &result.stage {
         return add_report(conversation, ids, span, part, at_ms, result, task);
     }
-    conversation.ending = Ending::AwaitingReply;
-    let at = if result.call.is_empty() {
+    let at = if !result.tool.is_empty() {
+        let from = conversation.last_answer();
+        let own = conversation.calls.get(from..).unwrap_or_default();
+        let found = own.iter().position(|call| call.result.is_none() && call.tool == result.tool);
+        found.map(|at| from + at)
+    } else if result.call.is_empty() {
         while conversation.calls.get(conversation.first_open).is_some_and(|c| c.result.is_some()) {
             conversation.first_open += 1;
         }
@@ -191,6 +195,7 @@ pub(super) fn add_result(
         conversation.orphan_results += 1;
         return None;
     };
+    conversation.ending = Ending::AwaitingReply;
     // The assistant acted on the first of two results.
     if call.result.as_ref().is_some_and(|known| !known.is_report) {
         return at;

@@ -478,8 +478,19 @@ impl Conversation {
         self.task.as_ref().or(self.fallback_task.as_ref())
     }
 
-    /// Returns the last text, if the conversation ended with it, or if its own records state that
-    /// it ended.
+    /// Returns the index of the first call in the last message with calls.
+    pub(super) fn last_answer(&self) -> usize {
+        let last = self.calls.last().map(|call| call.span.offset);
+        let own = self.calls.iter().rev().take_while(|call| Some(call.span.offset) == last);
+        self.calls.len() - own.count()
+    }
+
+    /// Returns the tools of the calls in the last message with calls that have no result.
+    pub(crate) fn open_calls_of_last_answer(&self) -> impl Iterator<Item = &str> {
+        let own = self.calls.get(self.last_answer()..).unwrap_or_default();
+        own.iter().filter(|call| call.result.is_none()).map(|call| call.tool.as_str())
+    }
+
     /// Sets the relations that are not known yet.
     pub(crate) fn set_family(&mut self, parent: &str, run: &str) {
         for (known, text) in [(&mut self.family.parent, parent), (&mut self.family.run, run)] {
@@ -494,6 +505,8 @@ impl Conversation {
         self.recent_messages.iter().any(|message| message.id.is_empty())
     }
 
+    /// Returns the last text, if the conversation ended with it, or if its own records state that
+    /// it ended.
     pub(crate) fn final_words(&self) -> Option<&TextRef> {
         let is_stated = self.stated.as_ref().is_some_and(|stated| {
             let is_open =

@@ -124,6 +124,9 @@ impl Arguments<'_> {
 pub(crate) struct ResultPart<'a> {
     /// The ID of the call. If empty, the result belongs to the first call without a result.
     pub(crate) call: Cow<'a, str>,
+    /// The tool of the call, if a result without an ID states it: the result belongs to the first
+    /// call of the tool without a result, in the last message with calls.
+    pub(crate) tool: &'a str,
     /// The output, without wrappers of the program.
     pub(crate) text: Cow<'a, str>,
     pub(crate) verdict: Verdict,

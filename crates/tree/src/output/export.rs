@@ -178,7 +178,9 @@ impl ExportedWorker {
         optional.into_iter().flatten().for_each(&mut *change);
         [&mut self.id, &mut self.title, &mut self.task].into_iter().for_each(&mut *change);
         for step in &mut self.steps {
-            [&mut step.text, &mut step.thinking].into_iter().for_each(&mut *change);
+            [&mut step.text, &mut step.thinking, &mut step.model]
+                .into_iter()
+                .for_each(&mut *change);
             step.request.iter_mut().for_each(&mut *change);
             for call in &mut step.calls {
                 change(&mut call.tool);

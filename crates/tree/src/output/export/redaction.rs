@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use regex::{Captures, Regex};
 
 use super::ExportedWorker;
@@ -22,11 +23,11 @@ const LOCAL: [&str; 3] = ["127.", "0.0.0.0", "255."];
 
 /// A home folder.
 static HOME: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)(/home/|/Users/|[A-Z]:\\+Users\\+)([A-Za-z0-9_.][A-Za-z0-9_.-]*)").ok()
+    Regex::new(r"(?i)(/home/|/Users/|[A-Z]:\\+Users\\+)([\p{L}\p{N}_.][\p{L}\p{N}_.-]*)").ok()
 });
 /// A home folder in the name that programs make of a path.
 static NAMED_HOME: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?i)([-/](?:Users|home)-)([A-Za-z0-9_.]+)").ok());
+    LazyLock::new(|| Regex::new(r"(?i)([-/](?:Users|home)-)([\p{L}\p{N}_.]+)").ok());
 /// Kinds of text, each with the word that replaces it.
 static KINDS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
     [
@@ -35,7 +36,7 @@ static KINDS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
         ("email", r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"),
         (
             "key",
-            r"\b(?:sk|pk|rk|ghp|gho|ghu|ghs|github_pat|glpat|xox[abpr]|npm|pypi|hf|AKIA|ASIA|AIza|ya29)[-_A-Za-z0-9.]{16,}",
+            r"\b(?:(?:sk|pk|rk|gh[opsur]|github_pat|glpat|xox[abpr]|npm|pypi|hf)[-_]|AKIA|ASIA|AIza|ya29\.)[-_A-Za-z0-9.]{16,}",
         ),
         ("key", r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)?"),
         (
@@ -59,7 +60,7 @@ pub struct Redaction {
     numbers: BTreeMap<&'static str, usize>,
     counts: BTreeMap<&'static str, usize>,
     /// Finds the known names; `None` until all are known.
-    finder: Option<Regex>,
+    finder: Option<NameFinder>,
 }
 
 impl Redaction {
@@ -82,7 +83,7 @@ impl Redaction {
     /// Redacts all texts of a worker.
     pub fn redact(&mut self, worker: &mut ExportedWorker) {
         if self.finder.is_none() {
-            self.finder = finder(&self.names);
+            self.finder = Some(NameFinder::new(&self.names));
         }
         worker.for_each_text(&mut |text| {
             let new = self.redacted(text);
@@ -111,17 +112,9 @@ impl Redaction {
             text = replaced.into_owned();
         }
         text = self.without_homes(&text, HOME.as_ref());
-        if let Some(finder) = self.finder.clone() {
-            // A match takes the characters around a name, which a name beside it needs, too.
-            for _ in 0..2 {
-                let replaced = finder.replace_all(&text, |found: &Captures<'_>| {
-                    let (long, short) = (group(found, 1), group(found, 3));
-                    let name = if long.is_empty() { short } else { long };
-                    let word = self.word(USER, &name.to_lowercase());
-                    format!("{}{word}{}", group(found, 2), group(found, 4))
-                });
-                text = replaced.into_owned();
-            }
+        if let Some(finder) = self.finder.take() {
+            text = finder.replace(&text, &mut |name| self.word(USER, &name.to_lowercase()));
+            self.finder = Some(finder);
         }
         self.without_homes(&text, NAMED_HOME.as_ref())
     }
@@ -154,26 +147,46 @@ impl Redaction {
     }
 }
 
-/// Returns a pattern for names: long ones anywhere, shorter ones as whole words.
-fn finder(names: &BTreeSet<String>) -> Option<Regex> {
-    // A name was replaced by `user-1`.
-    let names = names.iter().filter(|name| name.len() >= NAME_MIN && *name != USER);
-    let mut names: Vec<&String> = names.collect();
-    // A longer name comes before one that it begins with.
-    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
-    let pattern = |is_long: bool| {
-        let names = names.iter().filter(|name| (name.len() >= LONG_NAME_MIN) == is_long);
-        names.map(|name| regex::escape(name)).collect::<Vec<_>>().join("|")
-    };
-    let (long, short) = (pattern(true), pattern(false));
-    let short = format!("(^|[^a-z0-9])({short})($|[^a-z0-9])");
-    let pattern = match (long.as_str(), names.iter().any(|name| name.len() < LONG_NAME_MIN)) {
-        ("", false) => return None,
-        ("", true) => format!("(?i)()(?:{short})"),
-        (long, true) => format!("(?i)({long})|{short}"),
-        (long, false) => format!("(?i)({long})()()()"),
-    };
-    Regex::new(&pattern).ok()
+/// Finds names: long ones anywhere, shorter ones as whole words.
+#[derive(Debug)]
+struct NameFinder {
+    long: Option<AhoCorasick>,
+    short: Option<AhoCorasick>,
+}
+
+impl NameFinder {
+    fn new(names: &BTreeSet<String>) -> NameFinder {
+        let finder = |is_long: bool| {
+            // A name was replaced by `user-1`.
+            let names = names.iter().filter(|name| name.len() >= NAME_MIN && *name != USER);
+            let mut builder = AhoCorasick::builder();
+            builder.match_kind(MatchKind::LeftmostLongest).ascii_case_insensitive(true);
+            builder.build(names.filter(|name| (name.len() >= LONG_NAME_MIN) == is_long)).ok()
+        };
+        NameFinder { long: finder(true), short: finder(false) }
+    }
+
+    /// Replaces each name in `text` by what `word` returns for it.
+    fn replace(&self, text: &str, word: &mut dyn FnMut(&str) -> String) -> String {
+        let mut new = text.to_owned();
+        for (finder, is_word) in [(&self.long, false), (&self.short, true)] {
+            let Some(finder) = finder.as_ref().filter(|finder| finder.patterns_len() > 0) else {
+                continue;
+            };
+            let text = std::mem::take(&mut new);
+            finder.replace_all_with(&text, &mut new, |found, name, new| {
+                let before = text.get(..found.start()).and_then(|text| text.chars().next_back());
+                let after = text.get(found.end()..).and_then(|text| text.chars().next());
+                let is_inside = [before, after].into_iter().flatten().any(char::is_alphanumeric);
+                match is_word && is_inside {
+                    true => new.push_str(name),
+                    false => new.push_str(&word(name)),
+                }
+                true
+            });
+        }
+        new
+    }
 }
 
 fn is_common(name: &str) -> bool {
@@ -209,19 +222,22 @@ mod tests {
             ("sk-0123456789abcdef0123", "key-1"),
             ("export API_KEY=0123456789abcdef0123", "export key-2"),
             ("the token count is 12", "the token count is 12"),
+            ("skip_serializing_if_none npm_config_x", "skip_serializing_if_none npm_config_x"),
+            ("/home/zoë/x", "/home/user-3/x"),
         ] {
             assert_eq!(redaction.redacted(text), redacted, "{text}");
         }
-        assert_eq!(redaction.counts()["user"], 5);
+        assert_eq!(redaction.counts()["user"], 6);
     }
 
     #[test]
     fn names_of_home_folders_are_replaced_everywhere() {
-        let mut redaction = redaction(&["ann-lee", "al", "dip"]);
-        redaction.finder = finder(&redaction.names);
+        let mut redaction = redaction(&["ann-lee", "al", "dip", "bob"]);
+        redaction.finder = Some(NameFinder::new(&redaction.names));
         for (text, redacted) in [
             ("git clone github.com/Ann-Lee/al", "git clone github.com/user-1/al"),
             ("-Users-ann-lee-x", "-Users-user-1-x"),
+            ("dip bob,Bob", "user-2 user-3,user-3"),
             ("by Dip, dip/dip_x, not serendipity", "by user-2, user-2/user-2_x, not serendipity"),
         ] {
             assert_eq!(redaction.redacted(text), redacted, "{text}");
