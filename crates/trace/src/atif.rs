@@ -262,6 +262,10 @@ impl TranscriptFormat for Atif {
         true
     }
 
+    fn states_calls_once(&self) -> bool {
+        true
+    }
+
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
         match MEMBERS.get(usize::from(record.span.part)) {
             Some(Member::List("steps")) => {

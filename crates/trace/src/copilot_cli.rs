@@ -334,6 +334,10 @@ impl TranscriptFormat for CopilotCli {
         }
     }
 
+    fn states_calls_once(&self) -> bool {
+        true
+    }
+
     fn accessed_files(&self, tool: &str, arguments: &Value) -> Vec<FileAccess> {
         file_tools::accessed_files(TOOLS, tool, arguments)
     }

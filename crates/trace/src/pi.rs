@@ -140,6 +140,10 @@ impl TranscriptFormat for Pi {
         }
     }
 
+    fn states_calls_once(&self) -> bool {
+        true
+    }
+
     fn accessed_files(&self, tool: &str, arguments: &Value) -> Vec<FileAccess> {
         file_tools::accessed_files(TOOLS, tool, arguments)
     }

@@ -162,6 +162,21 @@ fn each_sample_is_recognized_by_its_own_format_only() {
     }
 }
 
+#[test]
+fn id_that_is_used_again_names_another_call() {
+    for sample in [droid::numbered_calls(), pi::numbered_calls(), qwen_code::numbered_calls()] {
+        let seen = sample.read_one();
+        let outcomes: Vec<_> = seen.calls().iter().map(|call| call.1).collect();
+        assert_eq!(outcomes, ["failed", "ok", "unknown"], "{}", sample.format);
+        let outputs: Vec<_> = seen.files.keys().map(RelPath::to_text).collect();
+        let outputs = outputs.iter().filter(|path| path.starts_with("tool_calls/00"));
+        let thread = seen.text("thread.jsonl");
+        for path in outputs {
+            assert!(thread.contains(&**path), "{path}\n{thread}");
+        }
+    }
+}
+
 /// Promise: A growing transcript shows the same as one that is parsed from the start.
 #[test]
 fn calls_of_growing_samples_only_grow() {

@@ -487,8 +487,13 @@ fn the_session_states_tokens_cost_and_parent() {
     let tokens = json!({"input": 9, "output": 1, "cache": {"read": 1}});
     let data = json!({"model": {"id": "mock"}, "content": [text("ok")], "finish": "stop",
         "tokens": tokens, "cost": 0.1});
-    database.user("ses_1", "\"fix it\"").message("ses_1", "assistant", data);
+    database.user("ses_1", "\"fix it\"").message("ses_1", "assistant", data.clone());
+    // A session that was imported states zeros.
+    database.session("ses_3", &[]).user("ses_3", "copy").message("ses_3", "assistant", data);
     let all = database.read();
+    let imported = &all["ses_3"].record.trace;
+    assert_eq!((imported.tokens.unwrap().input, imported.tokens.unwrap().output), (9, 1));
+    assert_eq!(imported.cost.as_ref().unwrap().total.to_string(), "$0.10");
     let (lead, child) = (&all["ses_1"], &all["ses_2"]);
     let tokens = lead.record.trace.tokens.unwrap();
     assert_eq!((tokens.input, tokens.output), (100, 23));

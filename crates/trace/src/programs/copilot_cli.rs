@@ -235,3 +235,59 @@ fn last_event_states_how_the_session_stands() {
         assert_eq!(seen.tokens(), Some((9, 2, 0)));
     }
 }
+
+#[test]
+fn notices_and_later_totals_do_not_open_a_session_again() {
+    let shutdown = |number: u64, agents: Value| {
+        let all = json!({"lab-1": {"usage": {"inputTokens": 50, "outputTokens": 9}}});
+        event(
+            number,
+            "session.shutdown",
+            json!({"modelMetrics": all, "accountingSnapshot": {"agentMetrics": agents}}),
+        )
+    };
+    let own = |input: u64| {
+        let usage = json!({"usage": {"inputTokens": input, "outputTokens": 2}});
+        json!({"main": {"modelMetrics": {"lab-1": usage}}})
+    };
+    let mut begin = start();
+    begin["data"]["selectedModel"] = json!("lab-1");
+    let mut records = vec![begin, user(1, "Mend it.")];
+    assert_eq!(session(&records).read_one().worker.model.as_deref(), Some("lab-1"));
+    let ended =
+        of_agent(event(3, "subagent.completed", json!({"toolCallId": "g", "cancelled": true})));
+    let notice =
+        event(4, "system.notification", json!({"content": "It ended.", "kind": {"type": "x"}}));
+    let asked = event(2, "user.message", json!({"content": "Check it.", "source": "agent-s1"}));
+    records.extend([of_agent(asked), ended, of_agent(notice)]);
+    records.extend([answer(5, "Mended."), shutdown(6, own(7)), shutdown(7, own(12))]);
+    let all = session(&records).read();
+    // The totals of the session alone count, and the last of them.
+    assert_eq!(all["s1"].tokens(), Some((12, 2, 0)));
+    assert_eq!(all["agent-1"].status(), (Status::Abandoned, Some("cancelled")));
+}
+
+#[test]
+fn agent_that_was_asked_last_must_have_ended() {
+    let asked = |agent: &str| {
+        let mut event = user(1, "Check it.");
+        event["agentId"] = json!(agent);
+        event
+    };
+    let ended = |agent: &str| {
+        let mut event = event(2, "subagent.completed", json!({}));
+        event["agentId"] = json!(agent);
+        event
+    };
+    for (records, expected) in [
+        (vec![asked("a"), ended("a")], Some("a")),
+        (vec![asked("a"), ended("a"), asked("b")], None),
+        (vec![asked("a"), ended("a"), asked("a")], None),
+        (vec![asked("a"), asked("b"), ended("b")], Some("b")),
+    ] {
+        let store = store(&[("events.jsonl", lines(&records))]);
+        let file = store.open(&RelPath::constant("events.jsonl")).unwrap();
+        let found = crate::copilot_cli::ended_copilot_agent(&*file, "Check it.", Deadline::never());
+        assert_eq!(found.as_deref(), expected, "{records:?}");
+    }
+}

@@ -102,6 +102,7 @@ fn calls_are_judged_by_their_flags() {
 
 #[test]
 fn last_turn_states_how_the_session_stands() {
+    let context = || message(3, "user", json!([{"type": "text", "text": "<system-reminder>\nX"}]));
     let asked = || message(1, "user", json!([{"type": "text", "text": "Mend it."}]));
     let answered = || message(2, "assistant", json!([{"type": "text", "text": "Mended."}]));
     let mut refused =
@@ -116,6 +117,12 @@ fn last_turn_states_how_the_session_stands() {
         (
             vec![start(), asked(), answered(), end("completed"), asked()],
             Status::Running,
+            None,
+            None,
+        ),
+        (
+            vec![start(), asked(), answered(), end("completed"), context()],
+            Status::Completed,
             None,
             None,
         ),
@@ -143,4 +150,18 @@ fn last_turn_states_how_the_session_stands() {
             records.iter().filter(|r| r["id"] == "m1").count()
         );
     }
+}
+
+/// A session whose model numbers the calls of each answer.
+pub(super) fn numbered_calls() -> ProgramSample {
+    let make = |number, id| call(number, id, "Execute", json!({"command": "make"}));
+    session(&[
+        start(),
+        message(1, "user", json!([{"type": "text", "text": "Mend it."}])),
+        make(2, "call_0"),
+        result(3, "call_0", true, "Error: Command failed (exit code: 2)\nred"),
+        make(4, "call_0"),
+        result(5, "call_0", false, "green"),
+        make(6, "call_0"),
+    ])
 }

@@ -158,3 +158,17 @@ fn branch_holds_only_what_came_after_it() {
     let seen = session(&copied).read_one();
     assert_eq!((seen.calls().len(), seen.worker.task.as_str()), (0, "Mend it."));
 }
+
+/// A session whose model numbers the calls of each answer.
+pub(super) fn numbered_calls() -> ProgramSample {
+    let make = |number, id| call(number, id, "bash", json!({"command": "make"}));
+    session(&[
+        start(),
+        user(1, "Mend it."),
+        make(2, "call_0"),
+        result(3, "call_0", true, "red\n\n\nCommand exited with code 2", json!({})),
+        make(4, "call_0"),
+        result(5, "call_0", false, "green", json!({})),
+        make(6, "call_0"),
+    ])
+}

@@ -173,3 +173,29 @@ fn error_of_the_api_is_the_end_unless_something_follows() {
     records.push(event(4, json!({"event.name": "qwen-code.api_error", "subagent_id": "a"})));
     assert_eq!(session(&records).read_one().worker.status, Status::Completed);
 }
+
+#[test]
+fn session_that_begins_with_records_of_the_program_is_recognized() {
+    let mut records: Vec<_> =
+        (1..5).map(|number| event(number, json!({"event.name": "start"}))).collect();
+    records.iter_mut().for_each(|record| record["provenance"] = json!("system"));
+    records.push(user(6, "Mend it."));
+    let sample = session(&records);
+    assert!(
+        matches!(detect(&store(&sample.files)), Ok(Detected::Format(found)) if found.name == "qwen-code")
+    );
+    assert_eq!(sample.read_one().text("task.txt"), "Mend it.");
+}
+
+/// A session whose model numbers the calls of each answer.
+pub(super) fn numbered_calls() -> ProgramSample {
+    let make = |number, id| call(number, id, "run_shell_command", json!({"command": "make"}));
+    session(&[
+        user(1, "Mend it."),
+        make(2, "call_0"),
+        result(3, "call_0", json!({"error": "red"}), json!({"status": "error"})),
+        make(4, "call_0"),
+        result(5, "call_0", json!({"output": "green"}), json!({"status": "success"})),
+        make(6, "call_0"),
+    ])
+}

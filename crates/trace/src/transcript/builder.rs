@@ -7,8 +7,8 @@ use std::io;
 use super::super::input::InputBudget;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::calls::{
-    AccessedFiles, CallNumbers, FILES_MAX, WORD_MAX, add_call, add_result, call_result, shorten_id,
-    shorten_path,
+    AccessedFiles, CallNumbers, FILES_MAX, WORD_MAX, add_call, add_result, call_result, release_id,
+    shorten_id, shorten_path,
 };
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LineEntry, LineFile, MessageTokens, RecentMessage,
@@ -54,6 +54,8 @@ pub(crate) enum RecordOrigin {
 pub(crate) struct IndexBuilder<'f> {
     pub(crate) index: TranscriptIndex,
     accessed_files: AccessedFiles<'f>,
+    /// See [`TranscriptFormat::states_calls_once`](super::format::TranscriptFormat).
+    pub(super) calls_are_stated_once: bool,
     shape: Shape,
     holds: Holds,
     agents: HashMap<String, usize>,
@@ -84,6 +86,7 @@ impl<'f> IndexBuilder<'f> {
             accessed_files,
             shape: location.shape,
             holds: location.holds,
+            calls_are_stated_once: false,
             records: HashMap::new(),
             seen: index.seen.iter().copied().collect(),
             document: None,
@@ -646,6 +649,9 @@ impl<'f> IndexBuilder<'f> {
             }
             for call in &turn.calls {
                 conversation.ending = Ending::CalledTool;
+                if self.calls_are_stated_once {
+                    release_id(conversation, ids, span, call);
+                }
                 links.calls.push(add_call(
                     conversation,
                     ids,

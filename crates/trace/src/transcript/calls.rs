@@ -42,6 +42,20 @@ const KEY_ARGUMENTS: [&str; 14] = [
 /// A function that returns the files that a call reads or changes, from its tool and arguments.
 pub(crate) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<FileAccess>;
 
+/// Forgets the ID of a call with a result if another record makes a call with that ID.
+pub(super) fn release_id(
+    conversation: &Conversation,
+    ids: &mut CallNumbers,
+    span: Span,
+    call: &CallPart<'_>,
+) {
+    let id = shorten_id(&call.id);
+    let known = ids.by_id.get(&id).and_then(|at| conversation.calls.get(*at));
+    if known.is_some_and(|known| known.result.is_some() && known.span.offset != span.offset) {
+        ids.by_id.remove(&id);
+    }
+}
+
 /// Adds a call. Returns its index, or the index of the call that it repeats.
 pub(super) fn add_call(
     conversation: &mut Conversation,

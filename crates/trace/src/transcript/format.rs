@@ -102,6 +102,12 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
+    /// Returns true if a record never states a call again. A call with the ID of an earlier one that
+    /// has a result is another call then: some models number the calls of each answer.
+    fn states_calls_once(&self) -> bool {
+        false
+    }
+
     /// Returns false if the program records no results. A call without one is not open then: its
     /// outcome is unknown.
     fn records_results(&self) -> bool {

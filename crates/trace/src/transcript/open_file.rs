@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::super::json_text::json_text;
 use super::cached_transcript::TranscriptVersion;
-use super::calls::{CallNumbers, shorten_id};
+use super::calls::shorten_id;
 use super::format::TranscriptFormat;
 use super::index::{CallEntry, Conversation, LineEntry, LineFile, TranscriptIndex};
 use super::location::{Shape, TranscriptLocation};
@@ -109,9 +109,10 @@ struct RenderedLine {
 struct FileIndex {
     version: TranscriptVersion,
     index: Arc<TranscriptIndex>,
-    by_id: HashMap<String, usize>,
+    /// Numbers of the calls with an ID, in order: several can have the same.
+    by_id: HashMap<String, Vec<usize>>,
     /// Numbers of the calls that have results, by the offset of the result's record and the number
-    /// of the result in it. Needed for results that name no call.
+    /// of the result in it.
     by_result: HashMap<(u64, usize), usize>,
 }
 
@@ -123,21 +124,27 @@ impl FileIndex {
         kind: LineFile,
     ) -> FileIndex {
         let conversation = index.conversation(agent).filter(|_| kind == LineFile::Thread);
-        let by_id = conversation.map(CallNumbers::new).unwrap_or_default().by_id;
         let calls = conversation.map(|conversation| &*conversation.calls).unwrap_or_default();
+        let mut by_id: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, call) in calls.iter().enumerate().filter(|(_, call)| !call.id.is_empty()) {
+            by_id.entry(call.id.clone()).or_default().push(at);
+        }
         let results = calls.iter().enumerate().filter_map(|(at, call)| {
             let result = call.result.as_ref()?;
             let places = [Some((result.span.offset, result.part)), call.receipt];
             Some(places.into_iter().flatten().map(move |place| (place, at)))
         });
-        FileIndex { version, by_id, by_result: results.flatten().collect(), index: index.clone() }
+        let by_result = results.flatten().collect();
+        FileIndex { version, by_id, by_result, index: index.clone() }
     }
 
     fn links(&self, calls: &[CallEntry], span: Span, turns: &[Turn<'_>]) -> Links {
         // A later call may have the ID.
         let by_id = |id: &str| {
-            let at = *self.by_id.get(&shorten_id(id))?;
-            calls.get(at).filter(|call| call.span.offset <= span.offset).map(|_| at)
+            let known = self.by_id.get(&shorten_id(id))?;
+            let is_before =
+                |at: &usize| calls.get(*at).is_some_and(|call| call.span.offset <= span.offset);
+            known.iter().rev().copied().find(is_before)
         };
         let first = calls.partition_point(|call| call.span.offset < span.offset);
         let own_calls = calls.iter().enumerate().skip(first).take_while(|(_, c)| c.span == span);
@@ -146,10 +153,11 @@ impl FileIndex {
         for turn in turns {
             for result in &turn.results {
                 let part = links.results.len();
+                let by_place = || self.by_result.get(&(span.offset, part)).copied();
                 links.results.push(match &*result.call {
                     "" if matches!(result.stage, Stage::Reported(_)) => None,
-                    "" => self.by_result.get(&(span.offset, part)).copied(),
-                    id => by_id(id),
+                    "" => by_place(),
+                    id => by_place().or_else(|| by_id(id)),
                 });
             }
             for call in &turn.calls {

@@ -86,6 +86,7 @@ pub(super) fn extend<T>(
 ) -> (TranscriptIndex, T) {
     let accessed_files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
     let mut builder = IndexBuilder::new(index, &accessed_files, location);
+    builder.calls_are_stated_once = format.states_calls_once();
     let result = add(&mut builder);
     (builder.index, result)
 }
