@@ -2,7 +2,7 @@
 //! the directory of a trial of Harbor. The format has no outcomes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -472,9 +472,9 @@ fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
             thinking: step.reasoning_content.as_str().into(),
             calls: calls
                 .iter()
-                .enumerate()
-                .map(|(at, call)| CallPart {
-                    id: call_id(number, at, &calls).into(),
+                .zip(call_ids(number, &calls))
+                .map(|(call, id)| CallPart {
+                    id: id.into(),
                     name: call.function_name.as_str().into(),
                     arguments: call.arguments.map_or(Arguments::None, Arguments::Json),
                 })
@@ -494,14 +494,15 @@ fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
     std::iter::once(message).chain(observed).collect()
 }
 
-/// Returns an ID for a call that no other step has.
-fn call_id(step: u64, at: usize, calls: &[&AtifToolCall<'_>]) -> String {
-    let id = calls.get(at).map(|call| call.tool_call_id.as_str()).unwrap_or_default();
-    let mut before = calls.iter().take(at);
-    match id.is_empty() || before.any(|call| call.tool_call_id.as_str() == id) {
-        true => format!("{step}/{id}#{at}"),
-        false => format!("{step}/{id}"),
-    }
+/// Returns an ID for each call that no call of another step has.
+fn call_ids(step: u64, calls: &[&AtifToolCall<'_>]) -> Vec<String> {
+    let mut known = HashSet::new();
+    let ids = calls.iter().map(|call| call.tool_call_id.as_str()).enumerate();
+    ids.map(|(at, id)| match !id.is_empty() && known.insert(id) {
+        true => format!("{step}/{id}"),
+        false => format!("{step}/{id}#{at}"),
+    })
+    .collect()
 }
 
 /// Returns a result for each call of the step that has one. Results without an ID belong to the
@@ -512,17 +513,32 @@ fn results<'a>(
     calls: &[&AtifToolCall<'_>],
 ) -> Vec<ResultPart<'a>> {
     let mut found: BTreeMap<usize, ResultPart<'a>> = BTreeMap::new();
+    let mut by_id: HashMap<&str, VecDeque<usize>> = HashMap::new();
+    for (at, call) in calls.iter().enumerate() {
+        by_id.entry(call.tool_call_id.as_str()).or_default().push_back(at);
+    }
+    let ids = call_ids(number, calls);
+    let mut next = 0;
     let observation = step.observation.0.iter().flat_map(|observation| &observation.results.0);
     for result in observation.filter_map(|result| result.0.as_ref()) {
         let id = result.source_call_id.as_str();
-        let mut open = calls.iter().enumerate().filter(|(at, _)| !found.contains_key(at));
-        let is_named = |call: &AtifToolCall<'_>| !id.is_empty() && call.tool_call_id.as_str() == id;
-        let free = open.find(|(_, call)| id.is_empty() || is_named(call)).map(|(at, _)| at);
-        let named = || calls.iter().position(|call| is_named(call));
-        let Some(at) = free.or_else(named) else { continue };
-        let part = result_part(step, result, call_id(number, at, calls));
+        while found.contains_key(&next) {
+            next += 1;
+        }
+        let at = match by_id.get_mut(id).filter(|_| !id.is_empty()) {
+            Some(named) => {
+                // The last call with the ID takes all further results.
+                while named.len() > 1 && named.front().is_some_and(|at| found.contains_key(at)) {
+                    named.pop_front();
+                }
+                named.front().copied()
+            }
+            None => Some(next).filter(|_| id.is_empty()),
+        };
+        let Some(at) = at.filter(|at| *at < calls.len()) else { continue };
+        let part = result_part(step, result, ids.get(at).cloned().unwrap_or_default());
         match found.get_mut(&at) {
-            Some(known) => known.text = Cow::Owned(format!("{}{}", known.text, part.text)),
+            Some(known) => known.text.to_mut().push_str(&part.text),
             None => drop(found.insert(at, part)),
         }
     }

@@ -388,7 +388,7 @@ fn plain(value: &Value) -> Value {
 /// Parses a number of nanoseconds, as text or as a number. Zero stands for no time.
 fn millis(number: &RawValue) -> Option<i64> {
     let nanos: u64 = number.get().trim_matches('"').parse().ok()?;
-    (nanos > 0).then(|| (nanos / 1_000_000) as i64)
+    (nanos > 0).then_some((nanos / 1_000_000) as i64)
 }
 
 fn turns<'a>(grouped: &'a GroupedSpan<'_>, span: &'a OtelSpan<'_>) -> Vec<Turn<'a>> {

@@ -19,6 +19,8 @@ use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 
 const SUFFIX: &str = ".jsonl";
+/// Maximum number of folders in a session's folder above a subagent.
+const LEVELS_MAX: usize = 4;
 /// The last line of the output of a command that failed.
 const EXIT_CODE: &str = "Command exited with code ";
 const TOOLS: &FileTools =
@@ -110,13 +112,19 @@ impl TranscriptFormat for Pi {
 
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
         let location = TranscriptLocation::of_file(path, SUFFIX, Shape::Lines)?;
-        let session = location.folder_name().filter(|name| session_id(&name.to_text()).is_some());
-        match session {
-            Some(session) => {
-                Some(TranscriptLocation { session: Some(session), ..location.above()? })
+        // Subagents are in the folder of their session; their own ones, in a folder in it.
+        let (mut nested, mut folder) = (Some(location.clone()), path.parent());
+        for _ in 0..LEVELS_MAX {
+            nested = nested.and_then(TranscriptLocation::above);
+            let Some(level) = nested.clone() else { break };
+            let name = folder.file_name();
+            let session = name.filter(|name| session_id(&name.to_text()).is_some());
+            if session.is_some() {
+                return Some(TranscriptLocation { session, ..level });
             }
-            None => Some(location),
+            folder = folder.parent();
         }
+        Some(location)
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {

@@ -1,7 +1,8 @@
 //! `swarmletfs export`: writes workers and their calls in a format of other programs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ use super::super::terminal::print_message;
 use super::{TimeArgs, TreeReader, ViewArgs};
 use crate::analysis::spending::Spending;
 use crate::model::Outcome;
-use crate::name::to_file_name;
+use crate::name::{printable as printable_path, to_file_name};
 use crate::output::chrome_trace::TracePlace;
 use crate::output::export::{self, ExportedWorker, Redaction, StoreFile};
 use crate::output::overview::OverviewRow;
@@ -132,11 +133,17 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
             if arguments.redact {
                 redact(&mut workers);
             }
+            make_ids_distinct(&mut workers);
             write(format, &workers, &target)
         }
     };
     drop(reader.session.borrow_mut().take_progress());
     reader.note_unread();
+    if !is_stdout {
+        let output = printable_path(arguments.output.as_os_str().as_bytes());
+        written.with_context(|| format!("cannot write {output}"))?;
+        return reader.end(Ok(()));
+    }
     reader.end(written)
 }
 
@@ -179,6 +186,19 @@ fn exported(reader: &TreeReader, overview: &Overview) -> Vec<ExportedWorker> {
         }
     }
     workers
+}
+
+/// Gives workers whose IDs are the same, as after a redaction, a number each.
+fn make_ids_distinct(workers: &mut [ExportedWorker]) {
+    let mut known = HashSet::new();
+    for worker in workers {
+        let id = worker.id.clone();
+        let mut number = 1;
+        while !known.insert(worker.id.clone()) {
+            number += 1;
+            worker.id = format!("{id}-{number}");
+        }
+    }
 }
 
 fn redact(workers: &mut [ExportedWorker]) {

@@ -172,3 +172,21 @@ pub(super) fn numbered_calls() -> ProgramSample {
         make(6, "call_0"),
     ])
 }
+
+#[test]
+fn subagent_of_a_subagent_belongs_to_the_session() {
+    let sample = session(&[start(), user(1, "Mend it.")]);
+    let folder = "--shop--/2026-11-26T22-40-00-000Z_s1";
+    let child = |id: &str| {
+        let mut begin = start();
+        begin["id"] = json!(id);
+        lines(&[begin, user(1, "Check it.")])
+    };
+    let files = store(&sample.files);
+    for (path, id) in [("Notes.jsonl", "n"), ("Notes/Links.jsonl", "l")] {
+        files.write(&RelPath::parse(format!("{folder}/{path}")).unwrap(), child(id));
+    }
+    let all = read_all(&*format("pi"), &files);
+    let parents: Vec<_> = all.values().map(|seen| seen.worker.parent.as_deref()).collect();
+    assert_eq!(parents, [Some("s1"), Some("s1"), None], "{:?}", all.keys());
+}

@@ -104,7 +104,10 @@ struct PlacedSpan<'a> {
 
 /// The regrouped files of one store, the most recently read at the end.
 #[derive(Default)]
-pub(super) struct SpanGroups(Mutex<VecDeque<(RelPath, TranscriptVersion, Arc<[u8]>)>>);
+pub(super) struct SpanGroups(Mutex<VecDeque<Regrouped>>);
+
+/// A file in one version, and its records.
+type Regrouped = (RelPath, TranscriptVersion, Arc<[u8]>);
 
 /// A file of spans that reads as its records.
 pub(super) struct SpanFile {

@@ -72,6 +72,11 @@ fn thread(worker: &ExportedWorker) -> Vec<Value> {
         let mut line = json!({"role": step.role, "content": step.text});
         if let Some(fields) = line.as_object_mut() {
             fields.extend(step.at.map(|at| ("timestamp".to_owned(), json!(at))));
+            for (name, text) in [("model", &step.model), ("thinking", &step.thinking)] {
+                if !text.is_empty() {
+                    fields.insert(name.to_owned(), json!(text));
+                }
+            }
             if !calls.is_empty() {
                 fields.insert("tool_calls".into(), calls.into());
             }
