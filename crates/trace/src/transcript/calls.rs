@@ -193,8 +193,7 @@ pub(super) fn add_result(
         return add_report(conversation, ids, span, part, at_ms, result, task);
     }
     let at = if !result.tool.is_empty() {
-        let from = conversation.last_answer();
-        let own = conversation.calls.get(from..).unwrap_or_default();
+        let (from, own) = conversation.last_answer();
         let found = own.iter().position(|call| call.result.is_none() && call.tool == result.tool);
         found.map(|at| from + at)
     } else if result.call.is_empty() {

@@ -102,8 +102,8 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
-    /// Returns true if a record never states a call again. A call with the ID of an earlier one that
-    /// has a result is another call then: some models number the calls of each answer.
+    /// Returns true if no record states a call again. A call with the ID of an earlier one that has
+    /// a result is another call then: some models number the calls of each answer.
     fn states_calls_once(&self) -> bool {
         false
     }

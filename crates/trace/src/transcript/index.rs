@@ -13,6 +13,7 @@ use super::summaries::Summaries;
 use super::turn::{Span, Verdict};
 use swarmletfs_base::model::{ContextUse, FileAccess, StatedCost, Status, Tokens, Worker};
 use swarmletfs_base::name::{Name, to_file_name};
+use swarmletfs_base::split::Split;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct TranscriptIndex {
@@ -478,16 +479,17 @@ impl Conversation {
         self.task.as_ref().or(self.fallback_task.as_ref())
     }
 
-    /// Returns the index of the first call in the last message with calls.
-    pub(super) fn last_answer(&self) -> usize {
+    /// Returns the calls of the last message with calls, and the index of the first of them.
+    pub(super) fn last_answer(&self) -> (usize, &[CallEntry]) {
         let last = self.calls.last().map(|call| call.span.offset);
         let own = self.calls.iter().rev().take_while(|call| Some(call.span.offset) == last);
-        self.calls.len() - own.count()
+        let from = self.calls.len() - own.count();
+        (from, self.calls.split_at_known(from).1)
     }
 
     /// Returns the tools of the calls in the last message with calls that have no result.
     pub(crate) fn open_calls_of_last_answer(&self) -> impl Iterator<Item = &str> {
-        let own = self.calls.get(self.last_answer()..).unwrap_or_default();
+        let (_, own) = self.last_answer();
         own.iter().filter(|call| call.result.is_none()).map(|call| call.tool.as_str())
     }
 
