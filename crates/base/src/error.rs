@@ -44,7 +44,7 @@ pub enum Error {
     Abandoned,
     #[error("read-only file system")]
     ReadOnly,
-    /// A file that breaks the rules of its format; says what is wrong with it.
+    /// A file that breaks the rules of its format, with the broken rule in words.
     #[error("{0}")]
     Malformed(&'static str),
     /// Any other error of the store's file system.

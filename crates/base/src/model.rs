@@ -100,6 +100,10 @@ impl Status {
         Status::Completed,
     ];
 
+    pub fn from_word(word: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
     pub fn is_finished(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Abandoned)
     }
@@ -145,6 +149,11 @@ impl Outcome {
             Outcome::Ok => "ok",
             Outcome::NotRun => "not_run",
         }
+    }
+
+    pub fn from_word(word: &str) -> Option<Outcome> {
+        let all = [Outcome::Failed, Outcome::Unknown, Outcome::Ok, Outcome::NotRun];
+        all.into_iter().find(|outcome| outcome.as_str() == word)
     }
 }
 

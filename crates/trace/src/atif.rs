@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::blocks::{content_text, number_after};
 use super::lenient::{
-    MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
+    MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, object,
 };
 use super::probe::Probe;
 use super::transcript::{
@@ -37,7 +37,7 @@ const MEMBERS: [Member; 7] = [
     Member::Value("final_metrics"),
     Member::Value("extra"),
 ];
-/// Beginnings of results by which some programs tell of a failure.
+/// Beginnings of results with which some programs report a failure.
 const EXIT_CODE: &str = "[exit_code] ";
 const ERROR: &str = "[error]";
 
@@ -223,7 +223,7 @@ impl TranscriptFormat for Atif {
         let text = record.text;
         match MEMBERS.get(usize::from(record.span.part)) {
             Some(Member::List("steps")) => {
-                let Some(step) = decode::<AtifStep<'_>>(text) else { return false };
+                let Some(step) = object::<AtifStep<'_>>(text) else { return false };
                 if index.index.main.stated.is_none() {
                     index.set_status(0, Status::Unknown, None);
                 }
@@ -234,7 +234,7 @@ impl TranscriptFormat for Atif {
                 index.set_model(0, model.as_deref().unwrap_or_default());
             }
             Some(Member::List(_)) => {
-                let Some(trajectory) = decode::<Trajectory<'_>>(text) else { return false };
+                let Some(trajectory) = object::<Trajectory<'_>>(text) else { return false };
                 return add_subagent(index, record, &trajectory);
             }
             Some(Member::Value(name @ ("trajectory_id" | "session_id"))) => {
@@ -246,15 +246,15 @@ impl TranscriptFormat for Atif {
                 IndexBuilder::set_fact(&mut index.index.facts.id, id.as_str());
             }
             Some(Member::Value("agent")) => {
-                let Some(agent) = decode::<AtifAgent<'_>>(text) else { return false };
+                let Some(agent) = object::<AtifAgent<'_>>(text) else { return false };
                 index.set_default_model(0, agent.model_name.as_str());
             }
             Some(Member::Value("extra")) => {
-                let Some(extra) = decode::<AtifExtra<'_>>(text) else { return false };
+                let Some(extra) = object::<AtifExtra<'_>>(text) else { return false };
                 extra.swarmletfs.0.iter().for_each(|own| add_exported(index, own));
             }
             Some(Member::Value(_)) => {
-                let Some(metrics) = decode::<FinalMetrics>(text) else { return false };
+                let Some(metrics) = object::<FinalMetrics>(text) else { return false };
                 add_final_metrics(index, &metrics);
             }
             Some(Member::Nested(..)) | None => return false,
@@ -269,12 +269,12 @@ impl TranscriptFormat for Atif {
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
         match MEMBERS.get(usize::from(record.span.part)) {
             Some(Member::List("steps")) => {
-                if let Some(step) = decode::<AtifStep<'_>>(record.text) {
+                if let Some(step) = object::<AtifStep<'_>>(record.text) {
                     use_turns(&turns(&step, 0));
                 }
             }
             _ => {
-                if let Some(trajectory) = decode::<Trajectory<'_>>(record.text) {
+                if let Some(trajectory) = object::<Trajectory<'_>>(record.text) {
                     use_turns(&all_turns(&trajectory));
                 }
             }
@@ -331,10 +331,6 @@ fn is_called(name: Option<Name>, wanted: &str) -> bool {
     name.is_some_and(|name| name.as_bytes() == wanted.as_bytes())
 }
 
-fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
-    serde_json::from_str::<MaybeObject<T>>(text).ok()?.0
-}
-
 /// Returns the status of a trial: an exception, or a reward of 0, is a failure.
 fn trial_status(result: &AtifTrialResult<'_>) -> Option<StatedStatus> {
     let stated =
@@ -361,11 +357,10 @@ fn trial_status(result: &AtifTrialResult<'_>) -> Option<StatedStatus> {
 }
 
 fn add_final_metrics(index: &mut IndexBuilder<'_>, metrics: &FinalMetrics) {
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
-    let cached = number(metrics.total_cached_tokens);
+    let cached = metrics.total_cached_tokens.or_zero();
     let tokens = Tokens {
-        input: number(metrics.total_prompt_tokens).saturating_sub(cached),
-        output: number(metrics.total_completion_tokens),
+        input: metrics.total_prompt_tokens.or_zero().saturating_sub(cached),
+        output: metrics.total_completion_tokens.or_zero(),
         cache_read: cached,
         ..Tokens::default()
     };
@@ -392,7 +387,7 @@ fn add_exported(index: &mut IndexBuilder<'_>, own: &Exported<'_>) {
     }
     let title = own.title.non_empty().map(|title| truncate(title, TASK_MAX));
     index.set_title(TitleSource::Generated, title);
-    if let Some(status) = status_word(own.status.as_str()) {
+    if let Some(status) = Status::from_word(own.status.as_str()) {
         index.set_status(0, status, None);
     }
 }
@@ -424,11 +419,10 @@ fn add_step(index: &mut IndexBuilder<'_>, number: usize, step: &AtifStep<'_>) {
     let Some(metrics) = step.metrics.0.as_ref().filter(|_| !step.is_copied_context.is_set()) else {
         return;
     };
-    let count = |count: MaybeU64| count.0.unwrap_or_default();
-    let cached = count(metrics.cached_tokens);
+    let cached = metrics.cached_tokens.or_zero();
     let tokens = Tokens {
-        input: count(metrics.prompt_tokens).saturating_sub(cached),
-        output: count(metrics.completion_tokens),
+        input: metrics.prompt_tokens.or_zero().saturating_sub(cached),
+        output: metrics.completion_tokens.or_zero(),
         cache_read: cached,
         ..Tokens::default()
     };
@@ -459,6 +453,7 @@ fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
     let turn = Turn { at_ms: parse_millis(step.timestamp.as_str()), ..Turn::default() };
     let calls: Vec<&AtifToolCall<'_>> =
         step.tool_calls.0.iter().filter_map(|call| call.0.as_ref()).collect();
+    let ids = call_ids(number, &calls);
     let message = match step.source.as_str() {
         "user" => {
             let own = step.extra.0.as_ref().and_then(|extra| extra.swarmletfs.0.as_ref());
@@ -472,9 +467,9 @@ fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
             thinking: step.reasoning_content.as_str().into(),
             calls: calls
                 .iter()
-                .zip(call_ids(number, &calls))
+                .zip(&ids)
                 .map(|(call, id)| CallPart {
-                    id: id.into(),
+                    id: id.clone().into(),
                     name: call.function_name.as_str().into(),
                     arguments: call.arguments.map_or(Arguments::None, Arguments::Json),
                 })
@@ -484,7 +479,7 @@ fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
         _ => Turn { role: Role::System, text, event: TurnEvent::ProgramText, ..turn },
     };
     let at_ms = message.at_ms;
-    let results = results(step, number, &calls);
+    let results = results(step, &calls, &ids);
     let observed = (!results.is_empty()).then(|| Turn {
         role: Role::System,
         at_ms,
@@ -509,15 +504,14 @@ fn call_ids(step: u64, calls: &[&AtifToolCall<'_>]) -> Vec<String> {
 /// next call without a result, and several results of a call are joined.
 fn results<'a>(
     step: &'a AtifStep<'_>,
-    number: u64,
     calls: &[&AtifToolCall<'_>],
+    ids: &[String],
 ) -> Vec<ResultPart<'a>> {
     let mut found: BTreeMap<usize, ResultPart<'a>> = BTreeMap::new();
     let mut by_id: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for (at, call) in calls.iter().enumerate() {
         by_id.entry(call.tool_call_id.as_str()).or_default().push_back(at);
     }
-    let ids = call_ids(number, calls);
     let mut next = 0;
     let observation = step.observation.0.iter().flat_map(|observation| &observation.results.0);
     for result in observation.filter_map(|result| result.0.as_ref()) {
@@ -535,8 +529,8 @@ fn results<'a>(
             }
             None => Some(next).filter(|_| id.is_empty()),
         };
-        let Some(at) = at.filter(|at| *at < calls.len()) else { continue };
-        let part = result_part(step, result, ids.get(at).cloned().unwrap_or_default());
+        let Some((at, id)) = at.and_then(|at| Some((at, ids.get(at)?))) else { continue };
+        let part = result_part(step, result, id.clone());
         match found.get_mut(&at) {
             Some(known) => known.text.to_mut().push_str(&part.text),
             None => drop(found.insert(at, part)),
@@ -554,7 +548,7 @@ fn result_part<'a>(
     let extra = result.extra.0.as_ref();
     let exported = extra.and_then(|extra| extra.swarmletfs.0.as_ref());
     let verdict = exported.map(|own| Verdict {
-        outcome: outcome_word(own.outcome.as_str()),
+        outcome: Outcome::from_word(own.outcome.as_str()).unwrap_or_default(),
         exit_code: own.exit_code.0,
         duration_ms: own.duration_ms.0,
     });
@@ -581,13 +575,4 @@ fn result_part<'a>(
         text,
         ..ResultPart::default()
     }
-}
-
-fn status_word(word: &str) -> Option<Status> {
-    Status::ALL.into_iter().find(|status| status.as_str() == word)
-}
-
-fn outcome_word(word: &str) -> Outcome {
-    let all = [Outcome::Ok, Outcome::Failed, Outcome::NotRun];
-    all.into_iter().find(|outcome| outcome.as_str() == word).unwrap_or_default()
 }

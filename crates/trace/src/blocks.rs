@@ -27,7 +27,7 @@ pub(super) struct MessageBlock<'a> {
     pub(super) tool_use_id: MaybeStr<'a>,
     pub(super) content: Option<&'a RawValue>,
     pub(super) is_error: MaybeBool,
-    /// How a turn ended, in a block of Cursor.
+    /// The end of a turn, in a block of Cursor.
     pub(super) status: MaybeStr<'a>,
     pub(super) error: MaybeStr<'a>,
 }

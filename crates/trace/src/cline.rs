@@ -116,12 +116,7 @@ impl TranscriptFormat for Cline {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let mut edits = None;
-        self.with_turns(call.record, &mut |turns| {
-            let calls = turns.iter().flat_map(|turn| &turn.calls);
-            edits = Some(file_tools::read_edits(TOOLS, call, calls));
-        });
-        edits.unwrap_or(Err(swarmletfs_base::error::Error::Stale))
+        file_tools::read_edits(self, TOOLS, call)
     }
 }
 

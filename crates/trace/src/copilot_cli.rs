@@ -16,6 +16,7 @@ use super::json_text::json_text;
 use super::jsonl;
 use super::lenient::{
     Lenient, MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient,
+    object,
 };
 use super::probe::Probe;
 use super::transcript::{
@@ -97,7 +98,7 @@ struct EventData<'a> {
     reasoning_text: MaybeStr<'a>,
     model: MaybeStr<'a>,
     tool_requests: MaybeList<MaybeObject<ToolRequest<'a>>>,
-    /// Who wrote a message of the user, if it was not the user.
+    /// The author of a user's message, if it is not the user.
     source: MaybeStr<'a>,
     tool_call_id: MaybeStr<'a>,
     success: MaybeBool,
@@ -187,7 +188,7 @@ struct Telemetry<'a> {
     restricted_properties: MaybeObject<AgentStart<'a>>,
 }
 
-/// How the tool that starts agents was called.
+/// The call of the tool that starts agents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct AgentStart<'a> {
@@ -354,9 +355,7 @@ impl TranscriptFormat for CopilotCli {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let event = decode(call.record.text).unwrap_or_default();
-        let calls = turns(&event).into_iter().flat_map(|turn| turn.calls);
-        file_tools::read_edits(TOOLS, call, calls)
+        file_tools::read_edits(self, TOOLS, call)
     }
 }
 
@@ -367,7 +366,7 @@ impl CopilotCli {
 }
 
 fn decode(text: &str) -> Option<EventLine<'_>> {
-    serde_json::from_str::<MaybeObject<EventLine<'_>>>(text).ok()?.0
+    object(text)
 }
 
 /// Returns the number of the conversation of an agent; the session's own for no agent.
@@ -387,11 +386,10 @@ fn add_facts(index: &mut IndexBuilder<'_>, data: &EventData<'_>) {
 
 impl CopilotTokenCounts {
     fn tokens(self) -> Tokens {
-        let number = |number: MaybeU64| number.0.unwrap_or_default();
-        let (read, written) = (number(self.cache_read_tokens), number(self.cache_write_tokens));
+        let (read, written) = (self.cache_read_tokens.or_zero(), self.cache_write_tokens.or_zero());
         Tokens {
-            input: number(self.input_tokens).saturating_sub(read).saturating_sub(written),
-            output: number(self.output_tokens),
+            input: self.input_tokens.or_zero().saturating_sub(read).saturating_sub(written),
+            output: self.output_tokens.or_zero(),
             cache_read: read,
             cache_creation: written,
             ..Tokens::default()

@@ -9,7 +9,7 @@ use jiff::tz::Offset;
 
 use super::blocks::{MessageBlocks, between};
 use super::file_tools::{self, FileTool, FileTools};
-use super::lenient::{MaybeObject, MaybeStr, MaybeU64};
+use super::lenient::{MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
     CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session, Shape, Span,
@@ -149,9 +149,7 @@ impl TranscriptFormat for CursorCli {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let line = decode(call.record.text).unwrap_or_default();
-        let calls = turn(&line, call.record.span).calls;
-        file_tools::read_edits(TOOLS, call, calls.into_iter())
+        file_tools::read_edits(self, TOOLS, call)
     }
 }
 
@@ -162,7 +160,7 @@ impl CursorCli {
 }
 
 fn decode(text: &str) -> Option<CursorTranscriptLine<'_>> {
-    serde_json::from_str::<MaybeObject<CursorTranscriptLine<'_>>>(text).ok()?.0
+    object(text)
 }
 
 fn add_end(index: &mut IndexBuilder<'_>, status: &str, error: &str) {
@@ -181,12 +179,11 @@ fn add_end(index: &mut IndexBuilder<'_>, status: &str, error: &str) {
 fn count_tokens(index: &mut IndexBuilder<'_>, line: &CursorTranscriptLine<'_>) {
     let Some(message) = &line.message.0 else { return };
     let Some(usage) = message.usage.0 else { return };
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
     let tokens = Tokens {
-        input: number(usage.input_tokens),
-        output: number(usage.output_tokens),
-        cache_read: number(usage.cache_read_input_tokens),
-        cache_creation: number(usage.cache_creation_input_tokens),
+        input: usage.input_tokens.or_zero(),
+        output: usage.output_tokens.or_zero(),
+        cache_read: usage.cache_read_input_tokens.or_zero(),
+        cache_creation: usage.cache_creation_input_tokens.or_zero(),
         ..Tokens::default()
     };
     index.count_tokens(0, "", message.model.as_str(), tokens);
@@ -197,13 +194,12 @@ fn turn<'a>(line: &'a CursorTranscriptLine<'_>, span: Span) -> Turn<'a> {
     let Some(blocks) = &message.content else { return Turn::default() };
     let text = blocks.text();
     if line.role.as_str() == "user" {
-        let at = between(&text, "<timestamp>", "</timestamp>").map(|(_, time, _)| time);
-        let request = match between(&text, "<user_query>", "</user_query>") {
-            Some((_, query, _)) => query.trim().to_owned(),
-            None => match between(&text, "<timestamp>", "</timestamp>") {
-                Some((_, _, after)) => after.trim().to_owned(),
-                None => text.clone().into_owned(),
-            },
+        let timestamp = between(&text, "<timestamp>", "</timestamp>");
+        let at = timestamp.map(|(_, time, _)| time);
+        let query = between(&text, "<user_query>", "</user_query>").map(|(_, query, _)| query);
+        let request = match query.or(timestamp.map(|(_, _, after)| after)) {
+            Some(request) => request.trim().to_owned(),
+            None => text.clone().into_owned(),
         };
         return Turn {
             at_ms: at.and_then(written_time).or_else(|| parse_millis(line.timestamp.as_str())),

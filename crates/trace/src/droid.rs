@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::blocks::{MessageBlock, MessageBlocks, join_lines, number_after};
 use super::file_tools::{self, FileTool, FileTools};
-use super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64};
+use super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session, SessionMetadata, Shape, Stage,
@@ -54,7 +54,7 @@ struct DroidSessionLine<'a> {
     title: MaybeStr<'a>,
     is_session_title_manually_set: MaybeBool,
     cwd: MaybeStr<'a>,
-    /// How a turn of the agent ended.
+    /// The end of a turn of the agent.
     reason: MaybeStr<'a>,
     summary_text: MaybeStr<'a>,
 }
@@ -160,15 +160,12 @@ impl TranscriptFormat for Droid {
         let settings = serde_json::from_slice::<MaybeObject<DroidSettings<'_>>>(metadata);
         let settings = settings.ok().and_then(|settings| settings.0).unwrap_or_default();
         let model = settings.model.non_empty();
-        let tokens = settings.token_usage.0.map(|usage| {
-            let number = |number: MaybeU64| number.0.unwrap_or_default();
-            Tokens {
-                input: number(usage.input_tokens),
-                output: number(usage.output_tokens),
-                cache_read: number(usage.cache_read_tokens),
-                cache_creation: number(usage.cache_creation_tokens),
-                ..Tokens::default()
-            }
+        let tokens = settings.token_usage.0.map(|usage| Tokens {
+            input: usage.input_tokens.or_zero(),
+            output: usage.output_tokens.or_zero(),
+            cache_read: usage.cache_read_tokens.or_zero(),
+            cache_creation: usage.cache_creation_tokens.or_zero(),
+            ..Tokens::default()
         });
         let tokens = tokens.filter(|tokens| *tokens != Tokens::default());
         SessionMetadata {
@@ -186,9 +183,7 @@ impl TranscriptFormat for Droid {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let line = decode(call.record.text).unwrap_or_default();
-        let message = line.message.0.unwrap_or_default();
-        file_tools::read_edits(TOOLS, call, message.content.calls().map(MessageBlock::call_part))
+        file_tools::read_edits(self, TOOLS, call)
     }
 }
 
@@ -199,7 +194,7 @@ impl Droid {
 }
 
 fn decode(text: &str) -> Option<DroidSessionLine<'_>> {
-    serde_json::from_str::<MaybeObject<DroidSessionLine<'_>>>(text).ok()?.0
+    object(text)
 }
 
 fn add_facts(index: &mut IndexBuilder<'_>, line: &DroidSessionLine<'_>) {

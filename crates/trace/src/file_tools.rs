@@ -3,12 +3,10 @@
 //! The tools of most programs take a path and one of a few shapes of change. Only the names differ,
 //! so a format lists its tools and their effects.
 
-use std::borrow::Borrow;
-
 use serde_json::Value;
 
 use super::codex::patch;
-use super::transcript::{CallPart, CallRecord, parse_arguments, shorten_id};
+use super::transcript::{CallRecord, TranscriptFormat, parse_arguments, shorten_id};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 
@@ -105,21 +103,25 @@ pub(super) fn edits(tools: &FileTools, tool: &str, arguments: &Value) -> Vec<Fil
     vec![edit]
 }
 
-/// Reads the changes that a call asked for, without their numbers. `calls` are the calls of its
-/// record.
+/// Reads the changes that a call asked for, without their numbers.
 ///
 /// # Errors
 ///
 /// Fails with [`Error::Stale`] if the record does not hold the call any more.
-pub(super) fn read_edits<'a>(
+pub(super) fn read_edits(
+    format: &dyn TranscriptFormat,
     tools: &FileTools,
     call: &CallRecord<'_>,
-    mut calls: impl Iterator<Item: Borrow<CallPart<'a>>>,
 ) -> Result<Vec<FileEdit>> {
-    let part = calls.find(|part| shorten_id(&part.borrow().id) == call.id).ok_or(Error::Stale)?;
-    let part = part.borrow();
-    let arguments = parse_arguments(&part.arguments).unwrap_or_default();
-    Ok(edits(tools, &part.name, &arguments))
+    let mut asked = None;
+    format.with_turns(call.record, &mut |turns| {
+        let mut calls = turns.iter().flat_map(|turn| &turn.calls);
+        asked = calls.find(|part| shorten_id(&part.id) == call.id).map(|part| {
+            let arguments = parse_arguments(&part.arguments).unwrap_or_default();
+            edits(tools, &part.name, &arguments)
+        });
+    });
+    asked.ok_or(Error::Stale)
 }
 
 fn action(tools: &FileTools, tool: &str) -> Option<FileTool> {

@@ -44,6 +44,11 @@ struct TextPart<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct MaybeObject<T>(pub(super) Option<T>);
 
+/// Decodes a JSON object. Returns `None` for anything else.
+pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+    serde_json::from_str::<MaybeObject<T>>(json).ok()?.0
+}
+
 /// A list of `T`, empty for any other type. `T` must accept any value.
 #[derive(Debug, Clone)]
 pub(super) struct MaybeList<T>(pub(super) Vec<T>);
@@ -67,6 +72,12 @@ impl MaybeStr<'_> {
 
     pub(super) fn non_empty(&self) -> Option<String> {
         self.0.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+}
+
+impl MaybeU64 {
+    pub(super) fn or_zero(self) -> u64 {
+        self.0.unwrap_or_default()
     }
 }
 

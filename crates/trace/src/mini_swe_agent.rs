@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::instances;
-use super::lenient::{MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64};
+use super::lenient::{MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, Member, RawRecord, ResultPart, Role, Session,
@@ -187,7 +187,7 @@ impl TranscriptFormat for MiniSweAgent {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        if let Some(message) = decode::<RunMessage<'_>>(record.text)
+        if let Some(message) = object::<RunMessage<'_>>(record.text)
             && let Some(turn) = turn(&message, Meaning::from_part(record.span.part))
         {
             use_turns(&[turn]);
@@ -204,12 +204,8 @@ impl TranscriptFormat for MiniSweAgent {
     }
 }
 
-fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
-    serde_json::from_str::<MaybeObject<T>>(text).ok()?.0
-}
-
 fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-    let Some(info) = decode::<RunInfo<'_>>(record.text) else { return false };
+    let Some(info) = object::<RunInfo<'_>>(record.text) else { return false };
     match info.exit_status.as_str() {
         "" => index.set_status(0, Status::Running, None),
         "Submitted" => index.set_status(0, Status::Completed, None),
@@ -226,7 +222,7 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
 }
 
 fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_bare: bool) -> bool {
-    let Some(message) = decode::<RunMessage<'_>>(record.text) else { return false };
+    let Some(message) = object::<RunMessage<'_>>(record.text) else { return false };
     if index.index.main.stated.is_none() {
         // A bare list says nothing about how the run ended.
         index.set_status(0, if is_bare { Status::Unknown } else { Status::Running }, None);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::lenient::{MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr};
+use super::lenient::{MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, object};
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart,
@@ -236,7 +236,7 @@ impl Otlp {
 }
 
 fn decode(text: &str) -> Option<GroupedSpan<'_>> {
-    serde_json::from_str::<MaybeObject<GroupedSpan<'_>>>(text).ok()?.0
+    object(text)
 }
 
 fn add_agent(
@@ -249,9 +249,7 @@ fn add_agent(
     if let Some(tokens) = span.tokens() {
         index.set_total_tokens(number, tokens);
     }
-    let stated = span.text("swarmletfs.status");
-    let exported =
-        stated.and_then(|word| Status::ALL.into_iter().find(|status| status.as_str() == word));
+    let exported = span.text("swarmletfs.status").and_then(|word| Status::from_word(&word));
     let message = span.status.0.as_ref().map(|status| status.message.as_str()).unwrap_or_default();
     let word = Some(truncate(message.to_owned(), TASK_MAX)).filter(|word| !word.is_empty());
     match (exported, span.outcome()) {
@@ -466,14 +464,11 @@ fn tool_turns<'a>(span: &'a OtelSpan<'_>) -> Vec<Turn<'a>> {
     let is_open = span.value("swarmletfs.open").is_some();
     let end = span.end();
     // An exported call may have ended at an unknown time.
-    let is_exported = span.value("swarmletfs.outcome").is_some();
-    if end.is_none() && !is_open && !is_exported {
+    let exported = span.text("swarmletfs.outcome");
+    if end.is_none() && !is_open && exported.is_none() {
         return vec![made];
     }
-    let exported = span.text("swarmletfs.outcome").map(|word| {
-        let all = [Outcome::Ok, Outcome::Failed, Outcome::NotRun];
-        all.into_iter().find(|outcome| outcome.as_str() == word).unwrap_or_default()
-    });
+    let exported = exported.map(|word| Outcome::from_word(&word).unwrap_or_default());
     let is_success = span.value(RESULT).is_some();
     let stated = span.outcome().or(is_success.then_some(Outcome::Ok));
     let took = span.start().zip(end).and_then(|(from, to)| u64::try_from(to - from).ok());

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::blocks::{MessageBlock, MessageBlocks, number_after};
 use super::file_tools::{self, FileTool, FileTools};
 use super::lenient::{
-    MaybeBool, MaybeI64, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64,
+    MaybeBool, MaybeI64, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64, object,
 };
 use super::probe::Probe;
 use super::transcript::{
@@ -175,8 +175,7 @@ impl TranscriptFormat for Pi {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let message = decode(call.record.text).and_then(|line| line.message.0).unwrap_or_default();
-        file_tools::read_edits(TOOLS, call, message.content.calls().map(MessageBlock::call_part))
+        file_tools::read_edits(self, TOOLS, call)
     }
 }
 
@@ -187,7 +186,7 @@ impl Pi {
 }
 
 fn decode(text: &str) -> Option<PiSessionLine<'_>> {
-    serde_json::from_str::<MaybeObject<PiSessionLine<'_>>>(text).ok()?.0
+    object(text)
 }
 
 fn is_session(line: &PiSessionLine<'_>) -> bool {
@@ -225,12 +224,11 @@ fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &PiSes
     let Some(message) = &line.message.0 else { return };
     index.set_default_model(0, message.model.as_str());
     let Some(usage) = &message.usage.0 else { return };
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
     let tokens = Tokens {
-        input: number(usage.input),
-        output: number(usage.output),
-        cache_read: number(usage.cache_read),
-        cache_creation: number(usage.cache_write),
+        input: usage.input.or_zero(),
+        output: usage.output.or_zero(),
+        cache_read: usage.cache_read.or_zero(),
+        cache_creation: usage.cache_write.or_zero(),
         ..Tokens::default()
     };
     index.count_tokens(0, line.id.as_str(), message.model.as_str(), tokens);

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::blocks::{join_lines, value_text};
 use super::file_tools::{self, FileTool, FileTools};
-use super::lenient::{MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeU64};
+use super::lenient::{MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session,
@@ -209,11 +209,10 @@ impl TranscriptFormat for QwenCode {
             index.add_turns(0, record.span, &[turn]);
         }
         if let Some(usage) = line.usage_metadata.0 {
-            let number = |number: MaybeU64| number.0.unwrap_or_default();
-            let cached = number(usage.cached_content_token_count);
+            let cached = usage.cached_content_token_count.or_zero();
             let tokens = Tokens {
-                input: number(usage.prompt_token_count).saturating_sub(cached),
-                output: number(usage.candidates_token_count),
+                input: usage.prompt_token_count.or_zero().saturating_sub(cached),
+                output: usage.candidates_token_count.or_zero(),
                 cache_read: cached,
                 ..Tokens::default()
             };
@@ -276,9 +275,7 @@ impl TranscriptFormat for QwenCode {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let asked = decode(call.record.text).unwrap_or_default();
-        let calls = asked.parts().filter_map(|part| part.function_call.0.as_ref());
-        let edits = file_tools::read_edits(TOOLS, call, calls.map(call_part))?;
+        let edits = file_tools::read_edits(self, TOOLS, call)?;
         // The display holds the actual change; the arguments hold the requested one.
         let done = decode(result.text).unwrap_or_default();
         let is_own = done.responses().any(|response| shorten_id(response.id.as_str()) == call.id);
@@ -304,7 +301,7 @@ impl QwenCode {
 }
 
 fn decode(text: &str) -> Option<QwenSessionLine<'_>> {
-    serde_json::from_str::<MaybeObject<QwenSessionLine<'_>>>(text).ok()?.0
+    object(text)
 }
 
 fn agent_metadata(metadata: &[u8]) -> Option<QwenAgentMetadata<'_>> {

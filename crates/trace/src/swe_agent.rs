@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use self::editor::EditorCommand;
 use super::instances;
 use super::lenient::{
-    MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64,
+    MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64, object,
 };
 use super::probe::Probe;
 use super::transcript::{
@@ -193,17 +193,17 @@ impl TranscriptFormat for SweAgent {
             | TrajectoryRecord::FirstStep
             | TrajectoryRecord::AttemptStep
             | TrajectoryRecord::FirstAttemptStep => {
-                if let Some(step) = decode::<Step<'_>>(record.text) {
+                if let Some(step) = object::<Step<'_>>(record.text) {
                     use_turns(&step_turns(&step, kind));
                 }
             }
             TrajectoryRecord::Task => {
-                if let Some(message) = decode::<PromptMessage<'_>>(record.text) {
+                if let Some(message) = object::<PromptMessage<'_>>(record.text) {
                     use_turns(&[task_turn(message.content.as_str().into())]);
                 }
             }
             TrajectoryRecord::Info => {
-                if let Some(info) = decode::<TrajectoryInfo<'_>>(record.text) {
+                if let Some(info) = object::<TrajectoryInfo<'_>>(record.text) {
                     use_turns(&[submission_turn(info.submission.as_str())]);
                 }
             }
@@ -215,14 +215,10 @@ impl TranscriptFormat for SweAgent {
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        let step: Step<'_> = decode(call.record.text).ok_or(Error::Stale)?;
+        let step: Step<'_> = object(call.record.text).ok_or(Error::Stale)?;
         let command = EditorCommand::parse(step.action.as_str(), step.observation.as_str());
         Ok(command.map(EditorCommand::into_edit).into_iter().collect())
     }
-}
-
-fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
-    serde_json::from_str::<MaybeObject<T>>(text).ok()?.0
 }
 
 /// Returns the JSON of a value that may be a string of JSON.
@@ -238,13 +234,13 @@ fn add_step(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: boo
         // It repeats a step.
         return true;
     }
-    let Some(step) = decode::<Step<'_>>(record.text) else { return false };
+    let Some(step) = object::<Step<'_>>(record.text) else { return false };
     if index.index.main.stated.is_none() {
         index.set_status(0, Status::Running, None);
     }
     if index.index.facts.cwd.is_none()
         && let Some(json) = step.state.map(|state| embedded_json(state.get()))
-        && let Some(state) = decode::<StepState<'_>>(&json)
+        && let Some(state) = object::<StepState<'_>>(&json)
     {
         IndexBuilder::set_fact(&mut index.index.facts.cwd, state.working_dir.as_str());
     }
@@ -264,7 +260,7 @@ fn add_history(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     if index.index.main.task.is_some() {
         return true;
     }
-    let Some(message) = decode::<PromptMessage<'_>>(record.text) else { return false };
+    let Some(message) = object::<PromptMessage<'_>>(record.text) else { return false };
     if message.is_task() {
         let span = Span { part: TrajectoryRecord::Task as u8, ..record.span };
         index.set_task(0, span, message.content.as_str());
@@ -274,7 +270,7 @@ fn add_history(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
 
 /// Adds the facts about a run. The facts about an attempt do not describe the whole run.
 fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: bool) -> bool {
-    let Some(info) = decode::<TrajectoryInfo<'_>>(record.text) else { return false };
+    let Some(info) = object::<TrajectoryInfo<'_>>(record.text) else { return false };
     match info.exit_status.as_str() {
         _ if is_attempt => {}
         "" => index.set_status(0, Status::Running, None),
@@ -310,7 +306,7 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: boo
 
 fn add_config(index: &mut IndexBuilder<'_>, text: &str) -> bool {
     let json = embedded_json(text);
-    let Some(config) = decode::<ReplayConfig<'_>>(&json) else { return false };
+    let Some(config) = object::<ReplayConfig<'_>>(&json) else { return false };
     let model = config.agent.0.and_then(|agent| agent.model.0).unwrap_or_default();
     index.set_model(0, model.name.as_str());
     true

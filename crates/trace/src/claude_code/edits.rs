@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, object};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::schema::{Message, decode};
 use swarmletfs_base::error::{Error, Result};
@@ -89,9 +89,7 @@ pub(super) fn read_edit(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<
         let block = blocks.find(|block| {
             block.kind.as_str() == "tool_use" && shorten_id(block.id.as_str()) == call.id
         });
-        let arguments = block.and_then(|block| {
-            serde_json::from_str::<MaybeObject<EditArguments<'_>>>(block.input?.get()).ok()?.0
-        });
+        let arguments = block.and_then(|block| object::<EditArguments<'_>>(block.input?.get()));
         edit = arguments.map(|arguments| file_edit(&arguments, &details));
     });
     edit.ok_or(Error::Stale)

@@ -188,14 +188,16 @@ struct CacheCreation {
 
 impl TokenUsage {
     pub(super) fn tokens(&self) -> Tokens {
-        let number = |number: MaybeU64| number.0.unwrap_or_default();
-        let hour =
-            self.cache_creation.0.as_ref().map(|created| number(created.ephemeral_1h_input_tokens));
+        let hour = self
+            .cache_creation
+            .0
+            .as_ref()
+            .map(|created| created.ephemeral_1h_input_tokens.or_zero());
         Tokens {
-            input: number(self.input_tokens),
-            output: number(self.output_tokens),
-            cache_read: number(self.cache_read_input_tokens),
-            cache_creation: number(self.cache_creation_input_tokens),
+            input: self.input_tokens.or_zero(),
+            output: self.output_tokens.or_zero(),
+            cache_read: self.cache_read_input_tokens.or_zero(),
+            cache_creation: self.cache_creation_input_tokens.or_zero(),
             cache_creation_1h: hour.unwrap_or_default(),
         }
     }

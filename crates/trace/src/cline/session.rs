@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::super::blocks::{MessageBlock, MessageBlocks, between, number_after, value_text};
 use super::super::lenient::{
-    MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
+    MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, object,
 };
 use super::super::transcript::{
     Arguments, CallPart, IndexBuilder, RawRecord, ResultPart, Role, SessionMetadata, StatedStatus,
@@ -154,13 +154,13 @@ pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -
         None => index.count_unknown_type(message.role.as_str()),
     }
     let Some(metrics) = &message.metrics.0 else { return true };
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
-    let (read, written) = (number(metrics.cache_read_tokens), number(metrics.cache_write_tokens));
-    let input = number(metrics.input_tokens);
+    let (read, written) =
+        (metrics.cache_read_tokens.or_zero(), metrics.cache_write_tokens.or_zero());
+    let input = metrics.input_tokens.or_zero();
     let tokens = Tokens {
         // Some providers leave the cached ones out.
         input: input.checked_sub(read.saturating_add(written)).unwrap_or(input),
-        output: number(metrics.output_tokens),
+        output: metrics.output_tokens.or_zero(),
         cache_read: read,
         cache_creation: written,
         ..Tokens::default()
@@ -179,7 +179,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 }
 
 fn decode(text: &str) -> Option<ClineMessage<'_>> {
-    serde_json::from_str::<MaybeObject<ClineMessage<'_>>>(text).ok()?.0
+    object(text)
 }
 
 impl ClineMessage<'_> {

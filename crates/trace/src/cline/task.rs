@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::super::blocks::{MessageBlock, MessageBlocks, between, join_lines, number_after};
 use super::super::lenient::{
-    MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
+    MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, object,
 };
 use super::super::transcript::{
     Arguments, CallPart, IndexBuilder, RawRecord, ResultPart, Role, SessionMetadata, Span,
@@ -155,13 +155,12 @@ pub(super) fn read_display(messages: &[u8]) -> SessionMetadata {
                 let request =
                     serde_json::from_str::<MaybeObject<ApiRequest>>(message.text.as_str());
                 let request = request.ok().and_then(|request| request.0).unwrap_or_default();
-                let number = |number: MaybeU64| number.0.unwrap_or_default();
-                let (prompt, cached) = (number(request.tokens_in), number(request.cache_reads));
-                let written = number(request.cache_writes);
+                let (prompt, cached) = (request.tokens_in.or_zero(), request.cache_reads.or_zero());
+                let written = request.cache_writes.or_zero();
                 tokens += Tokens {
                     // Some providers leave the cached ones out.
                     input: prompt.checked_sub(cached.saturating_add(written)).unwrap_or(prompt),
-                    output: number(request.tokens_out),
+                    output: request.tokens_out.or_zero(),
                     cache_read: cached,
                     cache_creation: written,
                     ..Tokens::default()
@@ -188,11 +187,10 @@ pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -
         IndexBuilder::set_fact(&mut index.index.facts.cwd, cwd.1);
     }
     if let Some(counts) = message.metrics.0.as_ref().and_then(|metrics| metrics.tokens.0.as_ref()) {
-        let number = |number: MaybeU64| number.0.unwrap_or_default();
-        let cached = number(counts.cached);
+        let cached = counts.cached.or_zero();
         let tokens = Tokens {
-            input: number(counts.prompt).saturating_sub(cached),
-            output: number(counts.completion),
+            input: counts.prompt.or_zero().saturating_sub(cached),
+            output: counts.completion.or_zero(),
             cache_read: cached,
             ..Tokens::default()
         };
@@ -208,7 +206,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 }
 
 fn decode(text: &str) -> Option<ClineTaskMessage<'_>> {
-    serde_json::from_str::<MaybeObject<ClineTaskMessage<'_>>>(text).ok()?.0
+    object(text)
 }
 
 impl ClineTaskMessage<'_> {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::super::lenient::MaybeU64;
 use super::super::transcript::{
     Arguments, CallPart, Ending, IndexBuilder, ProgramTexts, RawRecord, ResultPart, Role, Span,
     Stage, TitleSource, Turn, TurnEvent, Verdict, parse_millis,
@@ -434,12 +433,15 @@ fn add_operation(
 
 /// Converts the counts of tokens. The source also counts cached tokens as input.
 fn tokens(usage: RolloutTokens) -> Tokens {
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
     let (cache_read, cache_creation) =
-        (number(usage.cached_input_tokens), number(usage.cache_write_input_tokens));
+        (usage.cached_input_tokens.or_zero(), usage.cache_write_input_tokens.or_zero());
     Tokens {
-        input: number(usage.input_tokens).saturating_sub(cache_read).saturating_sub(cache_creation),
-        output: number(usage.output_tokens),
+        input: usage
+            .input_tokens
+            .or_zero()
+            .saturating_sub(cache_read)
+            .saturating_sub(cache_creation),
+        output: usage.output_tokens.or_zero(),
         cache_read,
         cache_creation,
         ..Tokens::default()

@@ -10,7 +10,7 @@ use memchr::memmem;
 use regex::Regex;
 use serde::Deserialize;
 
-use super::super::lenient::{MaybeI64, MaybeObject, MaybeStr};
+use super::super::lenient::{MaybeI64, MaybeObject, MaybeStr, object};
 use super::super::transcript::Verdict;
 use swarmletfs_base::model::Outcome;
 
@@ -106,7 +106,7 @@ fn json_output(text: &str) -> Option<(String, Verdict)> {
     if !text.starts_with('{') {
         return None;
     }
-    let whole = serde_json::from_str::<MaybeObject<JsonOutput<'_>>>(text).ok()?.0?;
+    let whole = object::<JsonOutput<'_>>(text)?;
     let (output, metadata) = (whole.output.0?, whole.metadata.0?);
     let duration_ms = metadata.duration_seconds.0.and_then(millis);
     let verdict = match metadata.exit_code.0 {

@@ -186,11 +186,10 @@ fn workspace(text: &str) -> Option<&str> {
 }
 
 fn token_counts(counts: MessageTokenCounts) -> Tokens {
-    let number = |number: MaybeU64| number.0.unwrap_or_default();
-    let cached = number(counts.cached);
+    let cached = counts.cached.or_zero();
     Tokens {
-        input: number(counts.input).saturating_sub(cached),
-        output: number(counts.output).saturating_add(number(counts.thoughts)),
+        input: counts.input.or_zero().saturating_sub(cached),
+        output: counts.output.or_zero().saturating_add(counts.thoughts.or_zero()),
         cache_read: cached,
         ..Tokens::default()
     }

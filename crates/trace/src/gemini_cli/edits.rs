@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, object};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, TextReplacement};
@@ -60,7 +60,7 @@ pub(super) fn read_edit(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<
 }
 
 fn find_edit(text: &str, id: &str) -> Option<FileEdit> {
-    let message = serde_json::from_str::<MaybeObject<EditMessage<'_>>>(text).ok()?.0?;
+    let message = object::<EditMessage<'_>>(text)?;
     let mut calls = message.tool_calls.0.iter().filter_map(|call| call.0.as_ref());
     let call = calls.find(|call| shorten_id(call.id.as_str()) == id)?;
     let no_display = DisplayedDiff::default();

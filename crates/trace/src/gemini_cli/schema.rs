@@ -8,7 +8,7 @@ use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{
-    Lenient, MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient,
+    Lenient, MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient, object,
 };
 
 /// A line of a log, or a message of a document. Fields of an unexpected type count as absent.
@@ -225,7 +225,7 @@ fn json_value_text(json: &RawValue) -> Cow<'_, str> {
 
 /// Decodes a record. Returns `None` if it is not a JSON object.
 pub(super) fn decode(text: &str) -> Option<LogRecord<'_>> {
-    serde_json::from_str::<MaybeObject<LogRecord<'_>>>(text).ok()?.0
+    object(text)
 }
 
 impl<'a> LogRecord<'a> {

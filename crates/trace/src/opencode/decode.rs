@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-
-use super::super::lenient::{MaybeObject, MaybeU64};
+use super::super::blocks::join_lines;
+use super::super::lenient::{MaybeU64, object};
 use super::super::transcript::{
     IndexBuilder, RawRecord, ResultPart, Role, TitleSource, Turn, TurnEvent,
 };
@@ -24,16 +23,16 @@ const INTERRUPTED: &str = "interrupted";
 const ABORTED: [&str; 2] = ["aborted", "MessageAbortedError"];
 
 pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-    let Some(line) = decode::<RowRecord<'_>>(record.text) else { return false };
+    let Some(line) = object::<RowRecord<'_>>(record.text) else { return false };
     let Some(row) = line.row else { return false };
     // Rows change in place.
     index.index.restarts = true;
     if matches!(line.table.as_str(), "session" | "session_v2") {
-        let Some(session) = decode::<SessionRow<'_>>(row.get()) else { return false };
+        let Some(session) = object::<SessionRow<'_>>(row.get()) else { return false };
         add_session(index, &session);
         return true;
     }
-    let Some(message) = decode::<MessageRow<'_>>(row.get()) else { return false };
+    let Some(message) = object::<MessageRow<'_>>(row.get()) else { return false };
     let Some(data) = &message.data.0 else { return false };
     let turns = turns(&line, &message);
     let session_ms = index.index.main.first_ms;
@@ -59,8 +58,8 @@ pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) ->
 }
 
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-    let Some(line) = decode::<RowRecord<'_>>(record.text) else { return };
-    let Some(message) = line.row.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
+    let Some(line) = object::<RowRecord<'_>>(record.text) else { return };
+    let Some(message) = line.row.and_then(|row| object::<MessageRow<'_>>(row.get())) else {
         return;
     };
     use_turns(&turns(&line, &message));
@@ -68,17 +67,13 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 
 /// Calls `use_blocks` with the texts, thoughts and calls of a message.
 pub(super) fn with_blocks(text: &str, use_blocks: &mut dyn FnMut(&[&OpencodeBlock<'_>])) {
-    let Some(line) = decode::<RowRecord<'_>>(text) else { return };
-    let Some(message) = line.row.and_then(|row| decode::<MessageRow<'_>>(row.get())) else {
+    let Some(line) = object::<RowRecord<'_>>(text) else { return };
+    let Some(message) = line.row.and_then(|row| object::<MessageRow<'_>>(row.get())) else {
         return;
     };
     if let Some(data) = &message.data.0 {
         use_blocks(&blocks(&line, data));
     }
-}
-
-fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
-    serde_json::from_str::<MaybeObject<T>>(text).ok()?.0
 }
 
 /// Returns the type of a message, which is its role in version 1.
@@ -264,8 +259,8 @@ fn user_turn<'a>(
     Turn { role: Role::User, text, request: Some(request), event, ..turn }
 }
 
-/// Returns what a person wrote in a message: without the line that the program puts before the task
-/// of a subagent, and without the quotation marks that it puts around a task of `opencode run`.
+/// Returns the words of a person in a message: without the line that the program puts before the
+/// task of a subagent, and without the quotation marks around a task of `opencode run`.
 fn request(text: Cow<'_, str>) -> Cow<'_, str> {
     let own = text.strip_prefix(SUBAGENT_PREFIX).unwrap_or(&text);
     let inner = own.strip_prefix('"').and_then(|own| own.strip_suffix('"'));
@@ -278,12 +273,8 @@ fn texts<'a>(
     blocks: &[&'a OpencodeBlock<'_>],
     is_wanted: impl Fn(&OpencodeBlock<'_>) -> bool,
 ) -> Cow<'a, str> {
-    let mut all = Cow::Borrowed("");
     let texts = blocks.iter().filter(|block| block.kind.as_str() == "text" && is_wanted(block));
-    for text in texts.map(|block| block.text.as_str()).filter(|text| !text.is_empty()) {
-        append(&mut all, text);
-    }
-    all
+    join_lines(texts.map(|block| block.text.as_str()))
 }
 
 fn append<'a>(all: &mut Cow<'a, str>, text: &'a str) {

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::super::lenient::MaybeStr;
+use super::super::lenient::{MaybeStr, object};
 use super::super::transcript::{IndexBuilder, RawRecord, Turn};
 use super::super::value::truncate;
 use super::metadata::add_metrics;
-use super::schema::{Event, InstanceMetadata, SHELL, decode, object};
+use super::schema::{Event, InstanceMetadata, SHELL, decode};
 use super::{version_0, version_1};
 use swarmletfs_base::model::Status;
 

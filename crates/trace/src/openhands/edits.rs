@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::lenient::{MaybeBool, MaybeStr, MaybeU64};
+use super::super::lenient::{MaybeBool, MaybeStr, MaybeU64, object};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::arguments::OPERATION;
-use super::schema::{Event, Observation, PatchedFile, decode, object};
+use super::schema::{Event, Observation, PatchedFile, decode};
 use super::version_0::ERROR_PREFIX;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};

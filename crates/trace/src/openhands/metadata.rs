@@ -98,11 +98,10 @@ impl Stats<'_> {
 
 /// Returns token counts without those that the prompt and the cache have in common.
 pub(super) fn tokens(usage: AccumulatedTokens) -> Tokens {
-    let count = |count: MaybeU64| count.0.unwrap_or_default();
-    let (read, written) = (count(usage.cache_read_tokens), count(usage.cache_write_tokens));
+    let (read, written) = (usage.cache_read_tokens.or_zero(), usage.cache_write_tokens.or_zero());
     Tokens {
-        input: count(usage.prompt_tokens).saturating_sub(read).saturating_sub(written),
-        output: count(usage.completion_tokens),
+        input: usage.prompt_tokens.or_zero().saturating_sub(read).saturating_sub(written),
+        output: usage.completion_tokens.or_zero(),
         cache_read: read,
         cache_creation: written,
         ..Tokens::default()

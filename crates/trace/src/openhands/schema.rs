@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::super::lenient::{
     Lenient, MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText,
-    MaybeU64, deserialize_lenient,
+    MaybeU64, deserialize_lenient, object,
 };
 use super::super::transcript::{Role, Turn, parse_millis};
 use super::super::value::parse_utc;
@@ -321,10 +321,6 @@ impl<'a> EventFields<'a> {
     }
 }
 
-pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
-    serde_json::from_str::<MaybeObject<T>>(json).ok()?.0
-}
-
 /// Decodes a record and calls `use_events` with its events. Returns `None` if the record is no JSON
 /// object. A list of events, as older evaluations have, is several events.
 pub(super) fn decode<T>(text: &str, use_events: impl FnOnce(&[Event<'_>]) -> T) -> Option<T> {
@@ -333,6 +329,6 @@ pub(super) fn decode<T>(text: &str, use_events: impl FnOnce(&[Event<'_>]) -> T) 
         let events: Vec<Event<'_>> = events.0.into_iter().filter_map(|event| event.0).collect();
         return (!events.is_empty()).then(|| use_events(&events));
     }
-    let event = serde_json::from_str::<MaybeObject<Event<'_>>>(text).ok()?.0?;
+    let event = object::<Event<'_>>(text)?;
     Some(use_events(&[event]))
 }

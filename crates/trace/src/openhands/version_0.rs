@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
+use super::super::lenient::object;
 use super::super::transcript::{
     Arguments as CallArguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Stage, Turn,
     TurnEvent, Verdict,
 };
 use super::arguments::{THINK, call_arguments};
 use super::metadata::add_metrics;
-use super::schema::{Arguments, Event, EventFields, SHELL, object};
+use super::schema::{Arguments, Event, EventFields, SHELL};
 use swarmletfs_base::model::{Outcome, Status};
 
 const SILENT_ACTIONS: [&str; 7] =

@@ -2,14 +2,14 @@
 
 use memchr::memmem;
 
-use super::super::lenient::MaybeStr;
+use super::super::lenient::{MaybeStr, object};
 use super::super::transcript::{
     Arguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Stage, Turn, TurnEvent, Verdict,
 };
 use super::arguments::call_arguments;
 use super::edits::patched_files;
 use super::metadata::{ConversationState, Stats, status};
-use super::schema::{Event, EventFields, Observation, SHELL, object};
+use super::schema::{Event, EventFields, Observation, SHELL};
 use swarmletfs_base::model::Outcome;
 
 const SILENT_KINDS: [&str; 9] = [

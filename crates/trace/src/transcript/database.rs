@@ -480,7 +480,7 @@ impl Tables {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JsonTexts {
     Read,
-    /// JsonTexts that hold JSON are counted.
+    /// Texts that hold JSON are counted, not read.
     Count,
 }
 

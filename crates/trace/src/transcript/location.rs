@@ -56,7 +56,7 @@ pub(crate) struct RowLayout {
     pub(crate) order: &'static [&'static str],
     /// Time of the last change of the row, in milliseconds since 1970.
     pub(crate) updated: &'static str,
-    /// JsonTexts that hold JSON.
+    /// Columns of texts that hold JSON.
     pub(crate) json: &'static [&'static str],
 }
 

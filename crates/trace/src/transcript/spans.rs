@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::super::lenient::{MaybeList, MaybeObject, MaybeStr};
+use super::super::lenient::{MaybeList, MaybeObject, MaybeStr, object};
 use super::cached_transcript::TranscriptVersion;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::name::RelPath;
@@ -211,8 +211,7 @@ fn read_spans(bytes: &[u8]) -> Vec<PlacedSpan<'_>> {
     let requests = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     // What follows a torn request cannot be read.
     for request in requests.map_while(|request| request.ok()) {
-        let request = serde_json::from_str::<MaybeObject<TraceRequest<'_>>>(request.get());
-        let request = request.ok().and_then(|request| request.0).unwrap_or_default();
+        let request: TraceRequest<'_> = object(request.get()).unwrap_or_default();
         let resources = request.resource_spans.0.into_iter().chain(request.batches.0);
         let scopes = resources.filter_map(|resource| resource.0).flat_map(|resource| {
             resource.scope_spans.0.into_iter().chain(resource.instrumentation_library_spans.0)
@@ -232,7 +231,7 @@ fn read_spans(bytes: &[u8]) -> Vec<PlacedSpan<'_>> {
 }
 
 fn placed(raw: &RawValue) -> Option<PlacedSpan<'_>> {
-    let head = serde_json::from_str::<MaybeObject<SpanHead<'_>>>(raw.get()).ok()?.0?;
+    let head = object::<SpanHead<'_>>(raw.get())?;
     let id = head.span_id.non_empty()?;
     let attribute = |name: &str| {
         let mut all = head.attributes.0.iter().filter_map(|attribute| attribute.0.as_ref());
