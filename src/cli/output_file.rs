@@ -84,7 +84,11 @@ impl OutputFile {
 }
 
 /// A folder that a command fills: a new one, or one that is empty.
-pub(super) struct OutputFolder(PathBuf);
+pub(super) struct OutputFolder {
+    path: PathBuf,
+    /// As it was given, safe to print.
+    shown: String,
+}
 
 impl OutputFolder {
     /// Finds or makes the folder at `path`.
@@ -105,7 +109,7 @@ impl OutputFolder {
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {shown}")),
         }
-        Ok(OutputFolder(path.to_owned()))
+        Ok(OutputFolder { path: path.to_owned(), shown })
     }
 
     /// Writes a file, in folders that are made if they are missing.
@@ -114,7 +118,7 @@ impl OutputFolder {
     ///
     /// It cannot be written, or is there already.
     pub(super) fn write(&self, names: &[&OsStr], content: &[u8]) -> io::Result<()> {
-        let path = names.iter().fold(self.0.clone(), |path, name| path.join(name));
+        let path = names.iter().fold(self.path.clone(), |path, name| path.join(name));
         DirBuilder::new().mode(FOLDER_MODE).recursive(true).create(folder(&path))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
         file.write_all(content)
@@ -127,6 +131,12 @@ impl fmt::Display for OutputFile {
             OutputFile::Stdout => "stdout",
             OutputFile::File { shown, .. } => shown,
         })
+    }
+}
+
+impl fmt::Display for OutputFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
     }
 }
 

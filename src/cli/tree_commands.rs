@@ -29,6 +29,7 @@ pub(super) mod tree;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -212,9 +213,22 @@ impl TreeReader {
     ///
     /// Fails if stdout cannot be written.
     pub(super) fn end(&self, written: io::Result<()>) -> anyhow::Result<ExitCode> {
+        self.end_output("stdout", written)
+    }
+
+    /// Like [`TreeReader::end`], after writing to `output`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `output` cannot be written.
+    pub(super) fn end_output(
+        &self,
+        output: impl fmt::Display,
+        written: io::Result<()>,
+    ) -> anyhow::Result<ExitCode> {
         match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(error).context("cannot write to stdout")
+                Err(error).with_context(|| format!("cannot write to {output}"))
             }
             Ok(()) if self.failed.get() => Ok(ExitCode::FAILURE),
             written => Ok(self.session.borrow().exit_code(exit::from_write(written))),

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ use super::super::terminal::print_message;
 use super::{TimeArgs, TreeReader, ViewArgs};
 use crate::analysis::spending::Spending;
 use crate::model::Outcome;
-use crate::name::{printable as printable_path, to_file_name};
+use crate::name::to_file_name;
 use crate::output::chrome_trace::TracePlace;
 use crate::output::export::{self, ExportedWorker, Redaction, StoreFile};
 use crate::output::overview::OverviewRow;
@@ -104,8 +105,7 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         ExportFormat::ChromeTrace if arguments.redact => {
             bail!("cannot redact chrome-trace; try --format otlp")
         }
-        ExportFormat::Swarmlet => ExportTarget::Folder(OutputFolder::find(&arguments.output)?),
-        ExportFormat::Atif if !is_stdout => {
+        ExportFormat::Swarmlet | ExportFormat::Atif if !is_stdout => {
             ExportTarget::Folder(OutputFolder::find(&arguments.output)?)
         }
         _ => ExportTarget::File(OutputFile::find(&arguments.output)?),
@@ -123,42 +123,29 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     if let Some(since) = arguments.since {
         keep_since(&mut overview, since);
     }
-    let written = match arguments.format {
-        ExportFormat::ChromeTrace => {
-            let text = chrome_trace(&reader, &overview)?;
-            target.write_file(text.as_bytes())
-        }
-        format => {
-            let mut workers = exported(&reader, &overview);
-            if arguments.redact {
-                redact(&mut workers);
-            }
-            make_ids_distinct(&mut workers);
-            write(format, &workers, &target)
-        }
+    let workers = || exported(&reader, &overview, arguments.redact);
+    let end = |output: &dyn fmt::Display, written| {
+        drop(reader.session.borrow_mut().take_progress());
+        reader.note_unread();
+        reader.end_output(output, written)
     };
-    drop(reader.session.borrow_mut().take_progress());
-    reader.note_unread();
-    if !is_stdout {
-        let output = printable_path(arguments.output.as_os_str().as_bytes());
-        written.with_context(|| format!("cannot write {output}"))?;
-        return reader.end(Ok(()));
+    match &target {
+        ExportTarget::Folder(folder) => {
+            end(folder, write_files(folder, arguments.format, &workers()))
+        }
+        ExportTarget::File(file) => {
+            let text = match arguments.format {
+                ExportFormat::ChromeTrace => chrome_trace(&reader, &overview)?,
+                format => lines(format, &workers()),
+            };
+            end(file, file.write(text.as_bytes()))
+        }
     }
-    reader.end(written)
 }
 
 enum ExportTarget {
     File(OutputFile),
     Folder(OutputFolder),
-}
-
-impl ExportTarget {
-    fn write_file(&self, content: &[u8]) -> std::io::Result<()> {
-        match self {
-            ExportTarget::File(file) => file.write(content),
-            ExportTarget::Folder(folder) => folder.write(&[OsStr::new("export")], content),
-        }
-    }
 }
 
 fn keep_since(overview: &mut Overview, since: Timestamp) {
@@ -174,7 +161,7 @@ fn keep_since(overview: &mut Overview, since: Timestamp) {
     overview.json.workers.retain(|worker| worker.begun.is_some_and(|begun| begun >= since));
 }
 
-fn exported(reader: &TreeReader, overview: &Overview) -> Vec<ExportedWorker> {
+fn exported(reader: &TreeReader, overview: &Overview, is_redacted: bool) -> Vec<ExportedWorker> {
     let mut workers = Vec::new();
     for (worker, row) in overview.json.workers.iter().zip(&overview.rows) {
         match reader.tree.renderer().exported(row, &worker.row) {
@@ -185,6 +172,10 @@ fn exported(reader: &TreeReader, overview: &Overview) -> Vec<ExportedWorker> {
             }
         }
     }
+    if is_redacted {
+        redact(&mut workers);
+    }
+    make_ids_distinct(&mut workers);
     workers
 }
 
@@ -203,7 +194,7 @@ fn make_ids_distinct(workers: &mut [ExportedWorker]) {
 
 fn redact(workers: &mut [ExportedWorker]) {
     let mut redaction = Redaction::default();
-    workers.iter().for_each(|worker| redaction.learn(worker));
+    workers.iter_mut().for_each(|worker| redaction.learn(worker));
     workers.iter_mut().for_each(|worker| redaction.redact(worker));
     let counts = redaction.counts().iter();
     let counts: Vec<String> = counts.map(|(kind, number)| count(*number, kind)).collect();
@@ -211,32 +202,39 @@ fn redact(workers: &mut [ExportedWorker]) {
     print_message(&format!("replaced {all}"));
 }
 
-fn write(
+fn line(value: &Value) -> String {
+    printable(&value.to_string()) + "\n"
+}
+
+/// Writes the files of each worker.
+fn write_files(
+    folder: &OutputFolder,
     format: ExportFormat,
     workers: &[ExportedWorker],
-    target: &ExportTarget,
-) -> std::io::Result<()> {
-    let line = |value: &Value| printable(&value.to_string()) + "\n";
-    match (format, target) {
-        (ExportFormat::Swarmlet, ExportTarget::Folder(folder)) => {
-            for StoreFile { path, content } in workers.iter().flat_map(export::store) {
-                let path: Vec<&OsStr> = path.iter().map(|name| name.as_os_str()).collect();
-                folder.write(&path, content.as_bytes())?;
-            }
-            Ok(())
+) -> io::Result<()> {
+    for worker in workers {
+        let files = match format {
+            ExportFormat::Atif => vec![StoreFile {
+                path: vec![to_file_name(&format!("{}.json", worker.id), &[])],
+                content: line(&export::atif::atif(worker)),
+            }],
+            _ => export::store(worker),
+        };
+        for StoreFile { path, content } in files {
+            let path: Vec<&OsStr> = path.iter().map(|name| name.as_os_str()).collect();
+            folder.write(&path, content.as_bytes())?;
         }
-        (ExportFormat::Atif, ExportTarget::Folder(folder)) => {
-            for worker in workers {
-                let name = to_file_name(&format!("{}.json", worker.id), &[]);
-                folder.write(&[name.as_os_str()], line(&export::atif::atif(worker)).as_bytes())?;
-            }
-            Ok(())
+    }
+    Ok(())
+}
+
+/// Returns the workers as lines of JSON.
+fn lines(format: ExportFormat, workers: &[ExportedWorker]) -> String {
+    match format {
+        ExportFormat::Atif => {
+            workers.iter().map(|worker| line(&export::atif::atif(worker))).collect()
         }
-        (ExportFormat::Atif, target) => {
-            let lines = workers.iter().map(|worker| line(&export::atif::atif(worker)));
-            target.write_file(lines.collect::<String>().as_bytes())
-        }
-        (ExportFormat::Otlp, target) => {
+        ExportFormat::Otlp => {
             let parents = workers.iter().filter_map(|one| Some((&*one.id, one.parent.as_deref()?)));
             let parents: HashMap<&str, &str> = parents.collect();
             let lines = workers.iter().map(|worker| {
@@ -245,12 +243,9 @@ fn write(
                 let root = above.take(workers.len() + 1).last().unwrap_or(&worker.id);
                 line(&export::otlp(worker, root))
             });
-            target.write_file(lines.collect::<String>().as_bytes())
+            lines.collect()
         }
-        (_, target) => {
-            let lines = workers.iter().flat_map(ExportedWorker::lines);
-            target.write_file(lines.map(|value| line(&value)).collect::<String>().as_bytes())
-        }
+        _ => workers.iter().flat_map(ExportedWorker::lines).map(|value| line(&value)).collect(),
     }
 }
 

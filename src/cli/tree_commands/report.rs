@@ -89,5 +89,5 @@ pub(crate) fn run(arguments: &ReportArgs) -> anyhow::Result<ExitCode> {
         let panels = count(panels_left_out, "worker");
         quiet.inform(&format!("only the rows of {panels} fit; try fewer, as by/attention/high"));
     }
-    reader.end(written)
+    reader.end_output(file, written)
 }

@@ -90,6 +90,16 @@ pub struct ExportedCall {
     pub is_cut: bool,
 }
 
+impl ExportedCall {
+    fn id(&self) -> String {
+        format!("call-{}", self.seq)
+    }
+
+    fn has_result(&self) -> bool {
+        self.outcome != Outcome::Unknown || self.output.is_some()
+    }
+}
+
 impl ExportedWorker {
     /// Collects the facts about a worker in its record and in `thread`, which is thread.jsonl.
     /// `output` reads the output of a call, and says whether it is cut.
@@ -481,7 +491,7 @@ mod tests {
         worker.for_each_text(&mut |text| text.push_str(secret));
         worker.id = "w1".into();
         let mut redaction = Redaction::default();
-        redaction.learn(&worker);
+        redaction.learn(&mut worker);
         redaction.redact(&mut worker);
         let all = [atif::atif(&worker), otlp(&worker, "w1"), Value::from(worker.lines())];
         for text in all.map(|value| value.to_string().to_lowercase()) {

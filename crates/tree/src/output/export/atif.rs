@@ -20,9 +20,7 @@ pub fn atif(worker: &ExportedWorker) -> Value {
     }
     if let Some(fields) = metrics.as_object_mut() {
         if let Some(tokens) = worker.tokens {
-            let created = tokens.cache_creation;
-            let prompt = tokens.input.saturating_add(tokens.cache_read).saturating_add(created);
-            fields.insert("total_prompt_tokens".into(), json!(prompt));
+            fields.insert("total_prompt_tokens".into(), json!(tokens.context()));
             fields.insert("total_completion_tokens".into(), json!(tokens.output));
             fields.insert("total_cached_tokens".into(), json!(tokens.cache_read));
         }
@@ -84,17 +82,12 @@ fn step(step: &ExportedStep, id: usize) -> Value {
 }
 
 fn call(call: &ExportedCall) -> Value {
-    json!({"tool_call_id": call_id(call), "function_name": call.tool,
+    json!({"tool_call_id": call.id(), "function_name": call.tool,
         "arguments": object(&call.arguments)})
-}
-
-fn call_id(call: &ExportedCall) -> String {
-    format!("call-{}", call.seq)
 }
 
 /// Returns the result of a call, if it has an output or an outcome.
 fn result(call: &ExportedCall) -> Option<Value> {
-    let is_known = call.outcome != Outcome::Unknown || call.output.is_some();
     let mut own = json!({"outcome": call.outcome.as_str()});
     if let Some(fields) = own.as_object_mut() {
         for (name, value) in [
@@ -108,8 +101,8 @@ fn result(call: &ExportedCall) -> Option<Value> {
             }
         }
     }
-    is_known.then(|| {
-        json!({"source_call_id": call_id(call), "content": call.output,
+    call.has_result().then(|| {
+        json!({"source_call_id": call.id(), "content": call.output,
             "extra": {"tool_result_is_error": call.outcome == Outcome::Failed, OWN: own}})
     })
 }

@@ -45,10 +45,8 @@ pub fn otlp(worker: &ExportedWorker, root: &str) -> Value {
         attributes.extend(value.as_deref().map(|value| text(name, value)));
     }
     if let Some(tokens) = worker.tokens {
-        let created = tokens.cache_creation;
-        let prompt = tokens.input.saturating_add(tokens.cache_read).saturating_add(created);
         attributes.extend([
-            number("gen_ai.usage.input_tokens", prompt),
+            number("gen_ai.usage.input_tokens", tokens.context()),
             number("gen_ai.usage.output_tokens", tokens.output),
             number("gen_ai.usage.cache_read.input_tokens", tokens.cache_read),
         ]);
@@ -89,7 +87,7 @@ fn call_span(
     parent: &str,
     begin: Option<Timestamp>,
 ) -> Value {
-    let has_result = call.outcome != Outcome::Unknown || call.output.is_some();
+    let has_result = call.has_result();
     let at = call.at.or(begin);
     let took = jiff::SignedDuration::from_millis(
         i64::try_from(call.duration_ms.unwrap_or_default()).unwrap_or(i64::MAX),
@@ -98,7 +96,7 @@ fn call_span(
     let mut attributes = vec![
         text("gen_ai.operation.name", "execute_tool"),
         text("gen_ai.tool.name", &call.tool),
-        text("gen_ai.tool.call.id", &format!("call-{}", call.seq)),
+        text("gen_ai.tool.call.id", &call.id()),
         text("gen_ai.tool.call.arguments", &call.arguments.to_string()),
         number("swarmletfs.seq", call.seq),
     ];
@@ -150,7 +148,7 @@ fn messages(worker: &ExportedWorker, to_agent: bool) -> String {
                 parts.push(json!({"type": "text", "content": step.text}));
             }
             parts.extend(step.calls.iter().map(|call| {
-                json!({"type": "tool_call", "id": format!("call-{}", call.seq), "name": call.tool,
+                json!({"type": "tool_call", "id": call.id(), "name": call.tool,
                     "arguments": call.arguments})
             }));
             json!({"role": step.role, "parts": parts, "time": step.at})

@@ -65,8 +65,7 @@ pub struct Redaction {
 
 impl Redaction {
     /// Notes the names of users in a worker. All workers must be seen before one is redacted.
-    pub fn learn(&mut self, worker: &ExportedWorker) {
-        let mut worker = worker.clone();
+    pub fn learn(&mut self, worker: &mut ExportedWorker) {
         worker.for_each_text(&mut |text| {
             for found in
                 HOME.iter().chain(NAMED_HOME.iter()).flat_map(|home| home.captures_iter(text))

@@ -65,7 +65,7 @@ fn thread(worker: &ExportedWorker) -> Vec<Value> {
             .calls
             .iter()
             .map(|call| {
-                json!({"id": format!("call-{}", call.seq), "name": call.tool,
+                json!({"id": call.id(), "name": call.tool,
                     "args": call.arguments})
             })
             .collect();
