@@ -1,14 +1,10 @@
 //! Sessions of the programs with small readers, with any bytes, are read without a failure, and
-//! what is stated about a file is what its content is.
+//! the stated size of a file is that of its content.
 #![no_main]
 
-use std::sync::Arc;
+mod session;
 
 use libfuzzer_sys::fuzz_target;
-use swarmletfs_base::deadline::Deadline;
-use swarmletfs_base::name::RelPath;
-use swarmletfs_base::store::{Kind, Memory, Store, read_range};
-use swarmletfs_trace::{KnownFormat, RecordSource};
 
 /// The formats, each with the path of a session.
 const FORMATS: [(&str, &str); 8] = [
@@ -23,32 +19,5 @@ const FORMATS: [(&str, &str); 8] = [
 ];
 
 fuzz_target!(|input: &[u8]| {
-    for (name, path) in FORMATS {
-        let path = RelPath::parse(path).unwrap();
-        let store = Arc::new(Memory::new());
-        store.write(&path, input);
-        let format = KnownFormat::by_name(name).unwrap().create();
-        format.detect(&*store).unwrap();
-        format.find_workers(&*store).unwrap();
-        // The file is read even if it is not recognized.
-        let folder = format.enter(&*store, &path).unwrap();
-        let worker = format.read_worker(&*folder, &path, None);
-        let source = RecordSource { folder: &*folder, outputs: None };
-        format.read_record(source, &worker, Deadline::never()).unwrap();
-        format.read_changes(source, Deadline::never()).unwrap();
-        read_all(&*folder, &RelPath::root());
-    }
+    FORMATS.iter().for_each(|(name, path)| session::read_session(name, path, input));
 });
-
-fn read_all(folder: &dyn Store, at: &RelPath) {
-    for entry in folder.list(at).unwrap() {
-        let path = at.join(&entry.name);
-        if entry.kind == Kind::Folder {
-            read_all(folder, &path);
-            continue;
-        }
-        let size = folder.stat(&path).unwrap().size;
-        let bytes = read_range(&*folder.open(&path).unwrap(), 0, 1 << 24).unwrap();
-        assert_eq!(bytes.len() as u64, size, "{path:?}");
-    }
-}
