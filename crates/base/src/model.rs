@@ -5,12 +5,14 @@
 //! trace does not state is `None` or unknown. Equal strings of many workers share one allocation.
 
 mod attempt;
+mod call_state;
 mod context;
 mod cost;
 mod remark;
 mod work;
 mod workspace_changes;
 
+pub use call_state::CallState;
 pub use context::ContextUse;
 pub use cost::{Prices, StatedCost, Tokens, Usd};
 pub use remark::{
@@ -446,31 +448,6 @@ impl ToolCall {
     /// Returns true if the call failed, or is ok by the record but looks like a failure.
     pub fn looks_failed(&self) -> bool {
         self.outcome == Outcome::Failed || self.suspect.is_some()
-    }
-}
-
-/// The outcome of a call for a reader, who also wants to know whether it runs or looks failed.
-/// Pages hold the number of a state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CallState {
-    Ok,
-    Failed,
-    Suspect,
-    Unknown,
-    NotRun,
-    Running,
-}
-
-impl CallState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            CallState::Ok => "ok",
-            CallState::Failed => "failed",
-            CallState::Suspect => "suspect",
-            CallState::Unknown => "unknown",
-            CallState::NotRun => "not_run",
-            CallState::Running => "running",
-        }
     }
 }
 
