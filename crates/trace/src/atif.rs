@@ -75,6 +75,12 @@ struct AtifStep<'a> {
     extra: MaybeObject<AtifExtra<'a>>,
 }
 
+impl<'a> AtifStep<'a> {
+    fn exported(&self) -> Option<&Exported<'a>> {
+        self.extra.0.as_ref()?.swarmletfs.0.as_ref()
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct AtifToolCall<'a> {
@@ -124,6 +130,8 @@ struct Exported<'a> {
     open: MaybeBool,
     /// The words of the person in a message.
     request: MaybeStr<'a>,
+    /// True for the last step of a worker that was not at its end.
+    no_final_words: MaybeBool,
     /// Facts about the worker.
     status: MaybeStr<'a>,
     parent: MaybeStr<'a>,
@@ -230,6 +238,9 @@ impl TranscriptFormat for Atif {
                 add_step(index, 0, &step);
                 let model = index.index.main.model.clone();
                 index.add_turns(0, record.span, &turns(&step, 0));
+                if step.exported().is_some_and(|own| own.no_final_words.is_set()) {
+                    index.note_no_final_words(0);
+                }
                 // The agent's model comes before the models of its steps.
                 index.set_model(0, model.as_deref().unwrap_or_default());
             }
@@ -456,8 +467,8 @@ fn turns<'a>(step: &'a AtifStep<'_>, number: u64) -> Vec<Turn<'a>> {
     let ids = call_ids(number, &calls);
     let message = match step.source.as_str() {
         "user" => {
-            let own = step.extra.0.as_ref().and_then(|extra| extra.swarmletfs.0.as_ref());
-            let request = own.and_then(|own| own.request.0.as_deref()).map(Cow::Borrowed);
+            let request = step.exported().and_then(|own| own.request.0.as_deref());
+            let request = request.map(Cow::Borrowed);
             Turn { request: Some(request.unwrap_or_else(|| text.clone())), text, ..turn }
         }
         "agent" => Turn {

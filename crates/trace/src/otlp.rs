@@ -202,6 +202,9 @@ impl TranscriptFormat for Otlp {
         if !turns.is_empty() {
             index.add_turns(number, record.span, &turns);
         }
+        if span.value("swarmletfs.no_final_words").is_some() {
+            index.note_no_final_words(number);
+        }
         true
     }
 

@@ -560,6 +560,15 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
+    /// Records that the last text of a conversation was not its end.
+    pub(crate) fn note_no_final_words(&mut self, number: usize) {
+        let Some(conversation) = self.conversation(number) else { return };
+        conversation.last_text = None;
+        if conversation.ending == Ending::Answered {
+            conversation.ending = Ending::AwaitingReply;
+        }
+    }
+
     /// Replaces the messages of a conversation by the messages with `ids`, each of which the format
     /// adds again by [`IndexBuilder::add_turns_again`]. Only their tokens count, and the last one
     /// decides how the conversation ended. Calls and requests stay: they took place.

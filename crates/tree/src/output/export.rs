@@ -172,6 +172,12 @@ impl ExportedWorker {
         self.steps.iter().flat_map(|step| &step.calls)
     }
 
+    /// Returns true if the last text of the worker is not its end.
+    fn has_no_final_words(&self) -> bool {
+        let mut texts = self.steps.iter().filter(|step| step.role == "assistant");
+        self.final_words.is_none() && texts.any(|step| !step.text.trim().is_empty())
+    }
+
     /// Calls `change` with every text of the worker.
     fn for_each_text(&mut self, change: &mut dyn FnMut(&mut String)) {
         let optional = [
@@ -430,6 +436,7 @@ mod tests {
             let (seen, record, calls) = read(&Atif::transcripts(), &store);
             prop_assert_eq!(calls, expected(&worker));
             prop_assert_eq!(seen.status.as_str(), "failed");
+            prop_assert_eq!(record.trace.final_words, None);
             prop_assert_eq!(seen.id.to_text(), "w1");
             prop_assert_eq!(seen.parent.as_deref(), Some("lead"));
             prop_assert_eq!(seen.run.as_deref(), Some("run 1"));
@@ -462,6 +469,7 @@ mod tests {
             let (seen, record, calls) = read(&Otlp::transcripts(), &store);
             prop_assert_eq!(calls, expected(&worker));
             prop_assert_eq!(seen.status.as_str(), "failed");
+            prop_assert_eq!(record.trace.final_words, None);
             prop_assert_eq!(seen.id.to_text(), "w1");
             prop_assert_eq!(seen.parent.as_deref(), Some("lead"));
             prop_assert_eq!(seen.run.as_deref(), Some("run 1"));

@@ -12,7 +12,10 @@ const OWN: &str = "swarmletfs";
 
 /// Returns the trajectory of a worker.
 pub fn atif(worker: &ExportedWorker) -> Value {
-    let steps: Vec<Value> = worker.steps.iter().zip(1..).map(|(one, id)| step(one, id)).collect();
+    let last = worker.steps.len();
+    let steps = worker.steps.iter().zip(1..);
+    let steps = steps.map(|(one, id)| step(one, id, id == last && worker.has_no_final_words()));
+    let steps: Vec<Value> = steps.collect();
     let mut agent = json!({"name": worker.source, "version": "unknown"});
     let mut metrics = json!({"total_steps": steps.len()});
     if let (Some(model), Some(fields)) = (&worker.model, agent.as_object_mut()) {
@@ -46,7 +49,7 @@ pub fn atif(worker: &ExportedWorker) -> Value {
     trajectory
 }
 
-fn step(step: &ExportedStep, id: usize) -> Value {
+fn step(step: &ExportedStep, id: usize, has_no_final_words: bool) -> Value {
     let source = match step.role.as_str() {
         "assistant" => "agent",
         "user" => "user",
@@ -59,8 +62,11 @@ fn step(step: &ExportedStep, id: usize) -> Value {
     }
     fields.insert("source".into(), json!(source));
     fields.insert("message".into(), json!(step.text));
-    if let Some(request) = &step.request {
-        fields.insert("extra".into(), json!({OWN: {"request": request}}));
+    let request = step.request.as_ref().map(|request| ("request".to_owned(), json!(request)));
+    let end = has_no_final_words.then(|| ("no_final_words".to_owned(), json!(true)));
+    let own: Map<_, _> = request.into_iter().chain(end).collect();
+    if !own.is_empty() {
+        fields.insert("extra".into(), json!({OWN: own}));
     }
     if source != "agent" {
         return Value::Object(fields);

@@ -44,6 +44,7 @@ pub fn otlp(worker: &ExportedWorker, root: &str) -> Value {
     ] {
         attributes.extend(value.as_deref().map(|value| text(name, value)));
     }
+    attributes.extend(worker.has_no_final_words().then(|| flag("swarmletfs.no_final_words")));
     if let Some(tokens) = worker.tokens {
         attributes.extend([
             number("gen_ai.usage.input_tokens", tokens.context()),
