@@ -512,7 +512,7 @@ mod tests {
             ("stale=soon", "stale=soon"),
             (
                 "format=odd",
-                "invalid value 'odd' for '--format <NAME>'\n  [possible values: swarmlet, atif, mini-swe-agent",
+                "invalid value 'odd' for '--format <NAME>'\n  [possible values: swarmlet, atif, inspect-ai",
             ),
             ("budget=much", "budget=much"),
             ("store=", "store="),

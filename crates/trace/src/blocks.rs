@@ -18,6 +18,8 @@ pub(super) struct MessageBlock<'a> {
     pub(super) kind: MaybeStr<'a>,
     pub(super) text: MaybeStr<'a>,
     pub(super) thinking: MaybeStr<'a>,
+    /// The name of `thinking` in inspect_ai.
+    pub(super) reasoning: MaybeStr<'a>,
     /// ID of a call; empty in programs that write none.
     pub(super) id: MaybeStr<'a>,
     pub(super) name: MaybeStr<'a>,
@@ -68,7 +70,8 @@ impl MessageBlocks<'_> {
     }
 
     pub(super) fn thinking(&self) -> Cow<'_, str> {
-        join_lines(self.of_kind(&["thinking"]).map(|block| block.thinking.as_str()))
+        let blocks = self.of_kind(&["thinking", "reasoning"]);
+        join_lines(blocks.flat_map(|block| [block.thinking.as_str(), block.reasoning.as_str()]))
     }
 
     /// Returns the calls that the message makes.

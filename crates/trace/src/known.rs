@@ -14,8 +14,8 @@ use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
     Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli,
-    MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent, Transcripts,
-    claude_code, codex,
+    InspectAi, MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent,
+    Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -196,6 +196,15 @@ pub static OTLP: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
+pub static INSPECT_AI: KnownFormat = KnownFormat {
+    name: "inspect-ai",
+    program: Program { name: "inspect_ai", places: &[] },
+    transcripts: Some(&InspectAi),
+    sessions: None,
+    session_files: SessionFiles::At(|path| InspectAi.locate(path).is_some()),
+    tested_version: None,
+};
+
 pub static COPILOT_CLI: KnownFormat = KnownFormat {
     name: "copilot-cli",
     program: Program {
@@ -279,9 +288,10 @@ pub static QWEN_CODE: KnownFormat = KnownFormat {
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 16] = [
+pub static FORMATS: [&KnownFormat; 17] = [
     &SWARMLET,
     &ATIF,
+    &INSPECT_AI,
     &MINI_SWE_AGENT,
     &SWE_AGENT,
     &OTLP,

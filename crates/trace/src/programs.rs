@@ -6,6 +6,7 @@ mod cline;
 mod copilot_cli;
 mod cursor;
 mod droid;
+mod inspect_ai;
 mod otlp;
 mod pi;
 mod qwen_code;
@@ -36,6 +37,7 @@ fn samples() -> Vec<ProgramSample> {
         copilot_cli::sample(),
         cursor::sample(),
         droid::sample(),
+        inspect_ai::sample(),
         otlp::sample(),
         pi::sample(),
         qwen_code::sample(),

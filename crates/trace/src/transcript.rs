@@ -27,6 +27,8 @@ mod persist;
 mod reader;
 mod recognized;
 mod requests;
+mod sample_lines;
+mod samples;
 mod spans;
 mod summaries;
 mod thread;
@@ -46,6 +48,7 @@ pub(super) use self::location::{
     Container, Holds, Member, RowLayout, Shape, TableLayout, TranscriptLocation,
 };
 pub(super) use self::requests::queued_text;
+pub(super) use self::samples::ZIP_MAGIC;
 pub(super) use self::turn::{
     Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Stage, Turn, TurnEvent,
     Verdict, parse_millis,
@@ -283,21 +286,26 @@ impl Transcripts {
         self.format.locate(path).map(|location| location.holds)
     }
 
-    /// Replaces each database by the conversations in it. One that cannot be read is skipped.
+    /// Replaces each database and each log by the conversations in it. One that cannot be read is
+    /// skipped.
     fn open_databases(&self, store: &dyn Store, found: &mut Candidates) {
-        let databases = &self.transcripts.containers.databases;
+        let containers = &self.transcripts.containers;
         for path in std::mem::take(&mut found.folders) {
             let location = self.format.locate(&path);
             let location = location.filter(|location| location.holds == Holds::Nested);
-            match location.map(|location| location.container) {
+            let (ids, error) = match location.map(|location| location.container) {
                 Some(Container::Database(layout)) => {
-                    let (ids, error) = databases.conversations(store, &path, layout);
-                    found.folders.extend(ids.iter().map(|id| path.join(id)));
-                    if error.is_some() {
-                        found.skipped.add(path, SkipReason::Unreadable, error);
-                    }
+                    containers.databases.conversations(store, &path, layout)
                 }
-                _ => found.folders.push(path),
+                Some(Container::Samples) => containers.logs.samples(store, &path),
+                _ => {
+                    found.folders.push(path);
+                    continue;
+                }
+            };
+            found.folders.extend(ids.iter().map(|id| path.join(id)));
+            if error.is_some() {
+                found.skipped.add(path, SkipReason::Unreadable, error);
             }
         }
     }

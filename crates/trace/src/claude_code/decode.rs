@@ -271,7 +271,7 @@ fn set_reported_status(index: &mut IndexBuilder<'_>, agent: &str, status: &str) 
         _ => index.clear_status(number),
     }
     if let Some(conversation) = index.conversation(number) {
-        conversation.is_stated_by_parent = true;
+        conversation.is_stated_by_other = true;
     }
 }
 

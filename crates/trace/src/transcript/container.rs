@@ -6,6 +6,7 @@ use super::archive::{ArchiveFile, Archives};
 use super::database::{DatabaseFile, Databases};
 use super::folder_file::{FolderFile, FolderListings};
 use super::location::{Container, TranscriptLocation};
+use super::samples::{EvalLogs, SampleFile};
 use super::spans::{SpanFile, SpanGroups};
 use swarmletfs_base::error::Result;
 use swarmletfs_base::store::{File, Meta, Store};
@@ -17,6 +18,7 @@ pub(super) struct Containers {
     archives: Arc<Archives>,
     spans: Arc<SpanGroups>,
     pub(super) databases: Arc<Databases>,
+    pub(super) logs: EvalLogs,
 }
 
 pub(super) fn open(
@@ -38,6 +40,7 @@ pub(super) fn open(
         Container::Database(layout) => {
             Ok(Box::new(DatabaseFile::new(folder, location, layout, &containers.databases)?))
         }
+        Container::Samples => Ok(Box::new(SampleFile::new(folder, location, &containers.logs)?)),
     }
 }
 
@@ -56,5 +59,6 @@ pub(super) fn meta(
         Container::File | Container::Zstd | Container::Spans => folder.stat(&location.transcript),
         Container::Folder => FolderFile::new(folder, location, &containers.listings)?.meta(),
         Container::Database(layout) => containers.databases.meta(folder, location, layout),
+        Container::Samples => containers.logs.meta(folder, location),
     }
 }

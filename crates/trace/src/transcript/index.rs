@@ -112,8 +112,9 @@ pub(crate) struct Conversation {
     pub(crate) submission: Option<TextRef>,
     pub(crate) ending: Ending,
     pub(crate) stated: Option<StatedStatus>,
-    /// True if the stated status is in the parent's transcript, and the final words may be too.
-    pub(crate) is_stated_by_parent: bool,
+    /// True if another one states the status: an evaluation, or the parent, whose transcript may
+    /// hold the final words.
+    pub(crate) is_stated_by_other: bool,
     /// Time of the first message, in milliseconds since 1970.
     pub(crate) first_ms: Option<i64>,
     pub(crate) last_ms: Option<i64>,
@@ -513,7 +514,7 @@ impl Conversation {
         let is_stated = self.stated.as_ref().is_some_and(|stated| {
             let is_open =
                 matches!(stated.status, Status::Created | Status::Running | Status::Waiting);
-            !is_open && !self.is_stated_by_parent
+            !is_open && !self.is_stated_by_other
         });
         self.last_text.as_ref().filter(|_| is_stated || self.ending == Ending::Answered)
     }

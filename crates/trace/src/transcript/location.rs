@@ -31,6 +31,9 @@ pub(crate) enum Container {
     /// A database of SQLite. The last name in the path of a transcript is the ID of a conversation
     /// in it; the database itself has the path before it.
     Database(&'static DatabaseLayout),
+    /// A log with many samples. The last name in the path of a transcript is the name of a sample
+    /// in it; the log itself has the path before it.
+    Samples,
 }
 
 /// The tables of a program. If several hold a conversation with the same ID, the first counts.
@@ -108,7 +111,7 @@ impl TranscriptLocation {
         match (self.container, self.shape) {
             _ if self.agent.is_some() => "source.jsonl",
             (Container::Zstd, _) => "source.jsonl.zst",
-            (Container::Folder | Container::Database(_), _)
+            (Container::Folder | Container::Database(_) | Container::Samples, _)
             | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
             (Container::File | Container::Spans, Shape::Documents(_)) => "source.json",
         }

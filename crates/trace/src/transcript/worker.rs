@@ -286,7 +286,7 @@ pub(super) fn read_record(
     });
     let mut trace = Trace {
         records_calls: true,
-        status_is_derived: !is_stated || conversation.is_stated_by_parent,
+        status_is_derived: !is_stated || conversation.is_stated_by_other,
         tokens_are_partial: tokens.is_some_and(|tokens| are_partial(tokens, conversation)),
         cost: conversation
             .cost
@@ -322,7 +322,7 @@ pub(super) fn read_record(
     };
     trace.final_words_in_parent = folder.location.agent.is_some()
         && trace.final_words.is_none()
-        && conversation.is_stated_by_parent;
+        && conversation.is_stated_by_other;
     trace.last_step = last_step(conversation);
     let source = folder.location.source_name();
     trace.unused.source = source;
