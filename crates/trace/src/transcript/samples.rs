@@ -1,6 +1,6 @@
 //! Logs of inspect_ai: an archive (zip) with a file for each sample, or one JSON document with a
-//! list of them. Each sample is read as a file of lines: its facts, its messages and calls in order,
-//! and its end.
+//! list of them. Each sample is read as a file of lines: its facts, its messages and calls in
+//! order, and its end.
 //!
 //! A log is written as a whole, again and again while it grows. A listing holds the places of the
 //! samples; a sample is decompressed when it is read.

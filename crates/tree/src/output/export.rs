@@ -19,6 +19,9 @@ use super::json::IndexRow;
 use super::thread;
 use swarmletfs_base::model::{Outcome, Output, Record, Tokens, ToolCall};
 
+/// Size of a task from which on the record may hold its beginning only, in bytes.
+const CUT_TASK_MIN: usize = 8_000;
+
 /// A worker with its messages and calls, as values that a redaction can change.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExportedWorker {
@@ -280,7 +283,10 @@ fn mark_task(steps: &mut [ExportedStep], task: &str) {
     for step in steps.iter_mut().take(at).filter(|step| step.role == "user") {
         step.role = "system".into();
     }
-    if let Some(step) = steps.get_mut(at).filter(|step| step.text.trim() != task) {
+    let Some(step) = steps.get_mut(at) else { return };
+    if step.text.trim() == task {
+        task.clone_into(&mut step.text);
+    } else if task.len() < CUT_TASK_MIN || !step.text.trim().starts_with(task) {
         step.request = Some(task.to_owned());
     }
 }
