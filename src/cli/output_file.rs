@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -66,14 +66,26 @@ impl OutputFile {
     ///
     /// It cannot be written. A file that was there is then as before.
     pub(super) fn write(&self, content: &[u8]) -> io::Result<()> {
+        self.write_by(&mut |file| file.write_all(content))
+    }
+
+    /// Writes the file by calling `write`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written, or `write` fails. A file that was there is then as before.
+    pub(super) fn write_by(
+        &self,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
         let OutputFile::File { path, mode, .. } = self else {
-            return io::stdout().lock().write_all(content);
+            return write(&mut io::stdout().lock());
         };
         let mut file = tempfile::Builder::new()
             .prefix(".swarmletfs-")
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder(path))?;
-        file.write_all(content)?;
+        write(&mut file)?;
         if let Some(mode) = mode {
             file.as_file().set_permissions(Permissions::from_mode(*mode))?;
         }
@@ -118,10 +130,18 @@ impl OutputFolder {
     ///
     /// It cannot be written, or is there already.
     pub(super) fn write(&self, names: &[&OsStr], content: &[u8]) -> io::Result<()> {
+        self.create(names)?.write_all(content)
+    }
+
+    /// Creates a file, in folders that are made if they are missing.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created, or is there already.
+    pub(super) fn create(&self, names: &[&OsStr]) -> io::Result<File> {
         let path = names.iter().fold(self.path.clone(), |path, name| path.join(name));
         DirBuilder::new().mode(FOLDER_MODE).recursive(true).create(folder(&path))?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
-        file.write_all(content)
+        OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
     }
 }
 

@@ -272,7 +272,7 @@ fn format_option_names_the_formats_and_forces_one() {
     };
     assert!(read("claude-code").assert_success().out.contains("session"));
     assert!(read("swarmlet").assert_success().out.contains("w1"));
-    read("other").assert_failure(2, &["'other'", "swarmlet, atif, mini-swe-agent"]);
+    read("other").assert_failure(2, &["'other'", "swarmlet, atif, inspect-ai"]);
     let mut command = swarmletfs(["mount", "-o", "format=other", "/no/such/point"]);
     command.arg("--store").arg(store.path());
     run(command).assert_failure(
@@ -285,7 +285,7 @@ fn format_option_names_the_formats_and_forces_one() {
     // `expand` has another option of this name.
     let mut command = swarmletfs(["expand", "--store-format", "other", "--store"]);
     command.arg(store.path());
-    run(command).assert_failure(2, &["swarmlet, atif, mini-swe-agent"]);
+    run(command).assert_failure(2, &["swarmlet, atif, inspect-ai"]);
     // Without a store, only the places of the format's program are used.
     let sandbox = MountSandbox::new();
     let home = sandbox.folder("home");

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::program::{CommandOutput, run, swarmletfs};
-use crate::support::TestStore;
+use crate::support::{TestStore, python};
 
 /// Creates a store with a worker and its child, and one of another owner.
 fn store() -> TestStore {
@@ -94,6 +95,32 @@ fn export_of_an_owner_goes_into_a_new_folder_only() {
     assert_eq!((other.code, other.err.replace("w3", "w4")), (absent.code, absent.err));
 }
 
+/// Promise: Exports are read by the packages of others, with the same sums.
+#[test]
+fn packages_of_others_read_the_exports() {
+    let Some(python) = python() else { return };
+    let store = store();
+    store.worker(
+        "w4",
+        json!({"status": "failed", "task": "x", "metrics": {"tokens": {"input": 9}}}),
+    );
+    let outside = tempfile::tempdir().unwrap();
+    for (format, name) in [("atif", "atif"), ("otlp", "otlp.jsonl"), ("parquet", "parquet")] {
+        let path = outside.path().join(name);
+        let done = export(&store.path(), &["--format", format, "-o", path.to_str().unwrap()]);
+        assert_eq!(done.code, Some(0), "{}", done.err);
+    }
+    let mut command = Command::new(python);
+    command
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/validators.py"))
+        .arg(outside.path());
+    let done = run(command);
+    let seen: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{}", done.err));
+    let sums = json!({"workers": 4, "tokens": null, "calls": 2, "failed": 1});
+    let wanted = json!({"atif": [4, 2], "otlp": 6, "pyarrow": sums, "duckdb": sums});
+    assert_eq!(seen, wanted);
+}
+
 #[test]
 fn redaction_is_counted() {
     let store = store();
@@ -113,6 +140,7 @@ fn what_cannot_be_written_is_named() {
     let store = store();
     for (arguments, named) in [
         (&["--format", "swarmlet"][..], "cannot write a store to stdout; try -o FOLDER"),
+        (&["--format", "parquet"], "cannot write"),
         (&["--format", "chrome-trace", "--redact"], "cannot redact chrome-trace"),
         (&["--format", "otlp", "-o", "/nowhere/x"], "there is no folder /nowhere"),
         (&["--format", "atif", "-o", "/nowhere/x"], "cannot make the folder /nowhere/x"),

@@ -1,6 +1,6 @@
 //! `swarmletfs export`: writes workers and their calls in a format of other programs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -33,6 +33,7 @@ Formats:
   otlp          a line per worker with its spans: OTLP/JSON with attributes of GenAI
   jsonl         a line per worker, message and call
   swarmlet      a worker artifact store
+  parquet       tables for DuckDB, pandas and others: workers.parquet, messages.parquet, calls.parquet
   chrome-trace  JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open: a process for each
                 worker with those that it started, and an event for each call with a time
 
@@ -63,7 +64,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "FORMAT")]
     format: ExportFormat,
 
-    /// The file to write, - for stdout; for atif and swarmlet a new folder
+    /// The file to write, - for stdout; for atif, swarmlet and parquet a new folder
     #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
 
@@ -88,6 +89,7 @@ enum ExportFormat {
     Otlp,
     Jsonl,
     Swarmlet,
+    Parquet,
     ChromeTrace,
 }
 
@@ -99,13 +101,20 @@ enum ExportFormat {
 pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     let is_stdout = arguments.output == Path::new("-");
     let target = match arguments.format {
+        ExportFormat::Parquet if cfg!(not(feature = "parquet")) => bail!(
+            "cannot write parquet: this program is built without it; \
+             try cargo install --features parquet, or --format jsonl"
+        ),
         ExportFormat::Swarmlet if is_stdout => {
             bail!("cannot write a store to stdout; try -o FOLDER")
+        }
+        ExportFormat::Parquet if is_stdout => {
+            bail!("cannot write tables to stdout; try -o FOLDER")
         }
         ExportFormat::ChromeTrace if arguments.redact => {
             bail!("cannot redact chrome-trace; try --format otlp")
         }
-        ExportFormat::Swarmlet | ExportFormat::Atif if !is_stdout => {
+        ExportFormat::Swarmlet | ExportFormat::Parquet | ExportFormat::Atif if !is_stdout => {
             ExportTarget::Folder(OutputFolder::find(&arguments.output)?)
         }
         _ => ExportTarget::File(OutputFile::find(&arguments.output)?),
@@ -123,7 +132,7 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     if let Some(since) = arguments.since {
         keep_since(&mut overview, since);
     }
-    let workers = || exported(&reader, &overview, arguments.redact);
+    let mut workers = ExportedWorkers::new(&reader, &overview, arguments.redact);
     let end = |output: &dyn fmt::Display, written| {
         drop(reader.session.borrow_mut().take_progress());
         reader.note_unread();
@@ -131,14 +140,23 @@ pub(crate) fn run(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     match &target {
         ExportTarget::Folder(folder) => {
-            end(folder, write_files(folder, arguments.format, &workers()))
+            let written = match arguments.format {
+                ExportFormat::Parquet => write_tables(folder, &mut workers),
+                format => workers.for_each(&mut |worker| write_files(folder, format, &worker)),
+            };
+            end(folder, written)
+        }
+        ExportTarget::File(file) if arguments.format == ExportFormat::ChromeTrace => {
+            let text = chrome_trace(&reader, &overview)?;
+            end(file, file.write(text.as_bytes()))
         }
         ExportTarget::File(file) => {
-            let text = match arguments.format {
-                ExportFormat::ChromeTrace => chrome_trace(&reader, &overview)?,
-                format => lines(format, &workers()),
-            };
-            end(file, file.write(text.as_bytes()))
+            let written = file.write_by(&mut |file| {
+                workers.for_each(&mut |worker| {
+                    file.write_all(lines(arguments.format, &worker).as_bytes())
+                })
+            });
+            end(file, written)
         }
     }
 }
@@ -161,91 +179,117 @@ fn keep_since(overview: &mut Overview, since: Timestamp) {
     overview.json.workers.retain(|worker| worker.begun.is_some_and(|begun| begun >= since));
 }
 
-fn exported(reader: &TreeReader, overview: &Overview, is_redacted: bool) -> Vec<ExportedWorker> {
-    let mut workers = Vec::new();
-    for (worker, row) in overview.json.workers.iter().zip(&overview.rows) {
-        match reader.tree.renderer().exported(row, &worker.row) {
-            Ok(worker) => workers.push(worker),
-            Err(error) => {
-                print_message(&format!("cannot read worker {}: {error}", worker.row.id));
-                reader.note_failure();
+/// The workers of an export, read one after the other.
+struct ExportedWorkers<'a> {
+    reader: &'a TreeReader,
+    overview: &'a Overview,
+    redaction: Option<Redaction>,
+    /// The IDs that were given out. Those of two workers can be equal, as after a redaction.
+    known: HashSet<String>,
+}
+
+impl<'a> ExportedWorkers<'a> {
+    fn new(
+        reader: &'a TreeReader,
+        overview: &'a Overview,
+        is_redacted: bool,
+    ) -> ExportedWorkers<'a> {
+        let redaction = is_redacted.then(Redaction::default);
+        ExportedWorkers { reader, overview, redaction, known: HashSet::new() }
+    }
+
+    /// Calls `use_worker` with each worker. A worker that cannot be read is named on stderr.
+    fn for_each(
+        &mut self,
+        use_worker: &mut dyn FnMut(ExportedWorker) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let workers = &self.overview.json.workers;
+        let families = Spending::new(&self.overview.rows, None);
+        if let Some(redaction) = &mut self.redaction {
+            // All names must be known before one is replaced.
+            for (worker, row) in workers.iter().zip(&self.overview.rows) {
+                let exported = self.reader.tree.renderer().exported(row, &worker.row);
+                exported.into_iter().for_each(|mut worker| redaction.learn(&mut worker));
             }
         }
-    }
-    if is_redacted {
-        redact(&mut workers);
-    }
-    make_ids_distinct(&mut workers);
-    workers
-}
-
-/// Gives workers whose IDs are the same, as after a redaction, a number each.
-fn make_ids_distinct(workers: &mut [ExportedWorker]) {
-    let mut known = HashSet::new();
-    for worker in workers {
-        let id = worker.id.clone();
-        let mut number = 1;
-        while !known.insert(worker.id.clone()) {
-            number += 1;
-            worker.id = format!("{id}-{number}");
+        for (at, (worker, row)) in workers.iter().zip(&self.overview.rows).enumerate() {
+            let mut exported = match self.reader.tree.renderer().exported(row, &worker.row) {
+                Ok(exported) => exported,
+                Err(error) => {
+                    print_message(&format!("cannot read worker {}: {error}", worker.row.id));
+                    self.reader.note_failure();
+                    continue;
+                }
+            };
+            // A worker above that is not exported is named by its child.
+            let top = families.above(at).last().unwrap_or(at);
+            if let Some(OverviewRow { row, .. }) = workers.get(top) {
+                let parent = row.parent_id.as_ref().filter(|parent| ***parent != row.id);
+                exported.root = parent.map_or_else(|| row.id.clone(), ToString::to_string);
+            }
+            if let Some(redaction) = &mut self.redaction {
+                redaction.redact(&mut exported);
+            }
+            let id = exported.id.clone();
+            let mut number = 1;
+            while !self.known.insert(exported.id.clone()) {
+                number += 1;
+                exported.id = format!("{id}-{number}");
+            }
+            use_worker(exported)?;
         }
+        if let Some(redaction) = &self.redaction {
+            let counts = redaction.counts().iter();
+            let counts: Vec<String> = counts.map(|(kind, number)| count(*number, kind)).collect();
+            let all = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
+            print_message(&format!("replaced {all}"));
+        }
+        Ok(())
     }
-}
-
-fn redact(workers: &mut [ExportedWorker]) {
-    let mut redaction = Redaction::default();
-    workers.iter_mut().for_each(|worker| redaction.learn(worker));
-    workers.iter_mut().for_each(|worker| redaction.redact(worker));
-    let counts = redaction.counts().iter();
-    let counts: Vec<String> = counts.map(|(kind, number)| count(*number, kind)).collect();
-    let all = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
-    print_message(&format!("replaced {all}"));
 }
 
 fn line(value: &Value) -> String {
     printable(&value.to_string()) + "\n"
 }
 
-/// Writes the files of each worker.
 fn write_files(
     folder: &OutputFolder,
     format: ExportFormat,
-    workers: &[ExportedWorker],
+    worker: &ExportedWorker,
 ) -> io::Result<()> {
-    for worker in workers {
-        let files = match format {
-            ExportFormat::Atif => vec![StoreFile {
-                path: vec![to_file_name(&format!("{}.json", worker.id), &[])],
-                content: line(&export::atif::atif(worker)),
-            }],
-            _ => export::store(worker),
-        };
-        for StoreFile { path, content } in files {
-            let path: Vec<&OsStr> = path.iter().map(|name| name.as_os_str()).collect();
-            folder.write(&path, content.as_bytes())?;
-        }
+    let files = match format {
+        ExportFormat::Atif => vec![StoreFile {
+            path: vec![to_file_name(&format!("{}.json", worker.id), &[])],
+            content: line(&export::atif::atif(worker)),
+        }],
+        _ => export::store(worker),
+    };
+    for StoreFile { path, content } in files {
+        let path: Vec<&OsStr> = path.iter().map(|name| name.as_os_str()).collect();
+        folder.write(&path, content.as_bytes())?;
     }
     Ok(())
 }
 
-/// Returns the workers as lines of JSON.
-fn lines(format: ExportFormat, workers: &[ExportedWorker]) -> String {
+#[cfg(feature = "parquet")]
+fn write_tables(folder: &OutputFolder, workers: &mut ExportedWorkers<'_>) -> io::Result<()> {
+    let mut tables = export::ParquetTables::new(|name| folder.create(&[OsStr::new(name)]))?;
+    workers.for_each(&mut |worker| tables.add(&worker))?;
+    tables.finish()
+}
+
+/// Returns an error: the format is refused before.
+#[cfg(not(feature = "parquet"))]
+fn write_tables(_: &OutputFolder, _: &mut ExportedWorkers<'_>) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Returns a worker as lines of JSON.
+fn lines(format: ExportFormat, worker: &ExportedWorker) -> String {
     match format {
-        ExportFormat::Atif => {
-            workers.iter().map(|worker| line(&export::atif::atif(worker))).collect()
-        }
-        ExportFormat::Otlp => {
-            let parents = workers.iter().filter_map(|one| Some((&*one.id, one.parent.as_deref()?)));
-            let parents: HashMap<&str, &str> = parents.collect();
-            let lines = workers.iter().map(|worker| {
-                // A worker cannot be above itself in the end.
-                let above = std::iter::successors(Some(&*worker.id), |id| parents.get(id).copied());
-                let root = above.take(workers.len() + 1).last().unwrap_or(&worker.id);
-                line(&export::otlp(worker, root))
-            });
-            lines.collect()
-        }
-        _ => workers.iter().flat_map(ExportedWorker::lines).map(|value| line(&value)).collect(),
+        ExportFormat::Atif => line(&export::atif::atif(worker)),
+        ExportFormat::Otlp => line(&export::otlp(worker)),
+        _ => worker.lines().iter().map(line).collect(),
     }
 }
 

@@ -24,6 +24,7 @@ use super::zstd::Decompressed;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, Identity, Meta, Store, Time, copy_from, read_range};
 
 /// The bytes with which an archive begins.
@@ -316,7 +317,8 @@ fn to_text(mut bytes: Vec<u8>) -> Result<String> {
         let found: Vec<usize> = memchr::memmem::find_iter(&bytes, word).collect();
         let (mut seen, mut in_text) = (0, false);
         for at in found {
-            in_text = ends_in_text(bytes.get(seen..at).unwrap_or_default(), in_text);
+            let (_, rest) = bytes.split_at_known(seen);
+            in_text = ends_in_text(rest.split_at_known(at - seen).0, in_text);
             seen = at;
             if in_text {
                 continue;
@@ -347,7 +349,7 @@ fn ends_in_text(bytes: &[u8], mut in_text: bool) -> bool {
             }
             _ => at + 1,
         };
-        rest = rest.get(skipped..).unwrap_or(&[]);
+        rest = rest.split_at_most(skipped).1;
     }
     in_text
 }

@@ -5,6 +5,8 @@
 
 pub mod atif;
 mod otlp;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod redaction;
 mod store;
 
@@ -13,6 +15,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::otlp::otlp;
+#[cfg(feature = "parquet")]
+pub use self::parquet::ParquetTables;
 pub use self::redaction::Redaction;
 pub use self::store::{StoreFile, store};
 use super::json::IndexRow;
@@ -58,6 +62,9 @@ pub struct ExportedWorker {
     pub cost_usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub final_words: Option<String>,
+    /// The ID of the worker at the root of its family.
+    #[serde(skip)]
+    pub root: String,
     #[serde(skip)]
     pub steps: Vec<ExportedStep>,
 }
@@ -149,6 +156,7 @@ impl ExportedWorker {
         let text = |text: &Option<_>| text.as_ref().map(ToString::to_string);
         ExportedWorker {
             id: row.id.clone(),
+            root: row.id.clone(),
             source: row.format.to_owned(),
             parent: text(&row.parent_id),
             run: text(&row.run_id),
@@ -195,7 +203,9 @@ impl ExportedWorker {
             &mut self.final_words,
         ];
         optional.into_iter().flatten().for_each(&mut *change);
-        [&mut self.id, &mut self.title, &mut self.task].into_iter().for_each(&mut *change);
+        [&mut self.id, &mut self.root, &mut self.title, &mut self.task]
+            .into_iter()
+            .for_each(&mut *change);
         for step in &mut self.steps {
             [&mut step.text, &mut step.thinking, &mut step.model]
                 .into_iter()
@@ -363,7 +373,7 @@ mod tests {
         )
     }
 
-    fn worker() -> impl Strategy<Value = ExportedWorker> {
+    pub(super) fn worker() -> impl Strategy<Value = ExportedWorker> {
         let roles = proptest::sample::select(vec!["user", "assistant", "system"]);
         let step = (roles, text(), vec(call(), 0..4));
         (vec(step, 1..12), text()).prop_map(|(steps, task)| {
@@ -386,6 +396,7 @@ mod tests {
             });
             ExportedWorker {
                 id: "w1".into(),
+                root: "lead".into(),
                 source: "lab".into(),
                 parent: Some("lead".into()),
                 run: Some("run 1".into()),
@@ -471,7 +482,7 @@ mod tests {
         #[test]
         fn spans_are_read_as_they_were_exported(worker in worker()) {
             let store = Memory::new();
-            store.write(&RelPath::constant("t.jsonl"), otlp(&worker, "lead").to_string() + "\n");
+            store.write(&RelPath::constant("t.jsonl"), otlp(&worker).to_string() + "\n");
             let (seen, record, calls) = read(&Otlp::transcripts(), &store);
             prop_assert_eq!(calls, expected(&worker));
             prop_assert_eq!(seen.status.as_str(), "failed");
@@ -484,7 +495,7 @@ mod tests {
 
         #[test]
         fn spans_are_parsed_and_belong_to_their_worker(worker in worker()) {
-            let request = otlp(&worker, "lead");
+            let request = otlp(&worker);
             let spans = request["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
             prop_assert_eq!(spans.len(), worker.calls().count() + 1);
             let own = spans.last().unwrap();
@@ -507,7 +518,7 @@ mod tests {
         let mut redaction = Redaction::default();
         redaction.learn(&mut worker);
         redaction.redact(&mut worker);
-        let all = [atif::atif(&worker), otlp(&worker, "w1"), Value::from(worker.lines())];
+        let all = [atif::atif(&worker), otlp(&worker), Value::from(worker.lines())];
         for text in all.map(|value| value.to_string().to_lowercase()) {
             for secret in ["annabel", "lab.example", "10.1.2.3"] {
                 assert!(!text.contains(secret), "{secret} in {text}");

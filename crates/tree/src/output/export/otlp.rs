@@ -14,9 +14,9 @@ const TRACE_ID: usize = 32;
 const SPAN_ID: usize = 16;
 
 /// Returns a request with the spans of a worker: one for itself, and one for each of its calls.
-/// `root` is the worker at the root of its family, which is the trace.
-pub fn otlp(worker: &ExportedWorker, root: &str) -> Value {
-    let trace = hash(root, TRACE_ID);
+/// Its family is the trace.
+pub fn otlp(worker: &ExportedWorker) -> Value {
+    let trace = hash(&worker.root, TRACE_ID);
     let own = hash(&worker.id, SPAN_ID);
     let times = || worker.calls().filter_map(|call| call.at);
     let begin = worker.started_at.or_else(|| times().min());
