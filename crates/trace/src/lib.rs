@@ -32,7 +32,8 @@
 //! `check` finds the parts of a trace that were not understood: for every format from the record,
 //! and in `swarmlet` also in the files. `known` lists the formats with the tests that recognize
 //! them, and the places where their programs leave sessions. `probe` reads the beginning of a file
-//! once for all formats, and `walk` finds the files of a store within bounds.
+//! once for all formats, and `walk` finds the files of a store within bounds. `database_files`
+//! finds the databases of programs that keep all sessions in one.
 //!
 //! # Virtual directories
 //!
@@ -62,6 +63,7 @@ mod cline;
 mod codex;
 mod copilot_cli;
 mod cursor;
+mod database_files;
 mod droid;
 mod file_tools;
 mod gemini_cli;

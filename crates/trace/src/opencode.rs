@@ -15,6 +15,7 @@ mod tests;
 use serde_json::Value;
 
 use super::Candidates;
+use super::database_files::is_database;
 use super::probe::Probe;
 use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, Session, TranscriptFormat, TranscriptLocation,
@@ -40,19 +41,19 @@ impl TranscriptFormat for OpenCode {
     }
 
     fn find_transcripts(&self, store: &dyn Store) -> Result<Candidates> {
-        layout::find_transcripts(store)
+        layout::FILES.find_transcripts(store)
     }
 
     fn recognizes(&self, probe: &Probe<'_>) -> bool {
-        layout::recognizes(probe)
+        layout::FILES.recognizes(probe)
     }
 
     fn must_be_recognized(&self, path: &RelPath) -> bool {
-        layout::is_database(path)
+        is_database(path)
     }
 
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
-        layout::locate(path)
+        layout::FILES.locate(path)
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {

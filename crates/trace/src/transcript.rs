@@ -45,7 +45,7 @@ pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFo
 pub use self::index::ReportedEnd;
 pub(super) use self::index::{Ending, StatedStatus, TitleSource};
 pub(super) use self::location::{
-    Container, Holds, Member, RowLayout, Shape, TableLayout, TranscriptLocation,
+    Container, DatabaseLayout, Holds, Member, RowLayout, Shape, TableLayout, TranscriptLocation,
 };
 pub(super) use self::requests::queued_text;
 pub(super) use self::samples::ZIP_MAGIC;

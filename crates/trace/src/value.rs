@@ -10,6 +10,8 @@ use swarmletfs_base::split::Split;
 const WORD_MAX: usize = 1_500;
 /// Maximum length of a time, in bytes. A longer text is not parsed.
 const TIME_MAX: usize = 100;
+/// Times below are seconds. As milliseconds they would be before 1974.
+const SECONDS_MAX: u64 = 100_000_000_000;
 const TAGS_MAX: usize = 32;
 /// Maximum length of a tag, in bytes.
 const TAG_MAX: usize = 200;
@@ -83,6 +85,12 @@ pub(super) fn parse_utc(text: &str) -> Option<Timestamp> {
     Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
 
+/// Returns a time since 1970 in milliseconds. A program that counts seconds states numbers that are
+/// too small for milliseconds.
+pub(super) fn unix_millis(time: i64) -> i64 {
+    if time.unsigned_abs() < SECONDS_MAX { time * 1_000 } else { time }
+}
+
 /// Truncates `text` to at most `max` bytes, at a character boundary.
 pub(super) fn truncate(mut text: String, max: usize) -> String {
     text.truncate(text.floor_char_boundary(max));
@@ -93,6 +101,20 @@ pub(super) fn truncate(mut text: String, max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_in_seconds_become_milliseconds() {
+        for (time, millis) in [
+            (1_795_732_000, 1_795_732_000_000),
+            (1_795_732_000_123, 1_795_732_000_123),
+            (0, 0),
+            (-1, -1_000),
+            (i64::MAX, i64::MAX),
+            (i64::MIN, i64::MIN),
+        ] {
+            assert_eq!(unix_millis(time), millis);
+        }
+    }
 
     #[test]
     fn texts_that_are_shortened_stay_different() {

@@ -20,6 +20,7 @@ use quick_cache::sync::Cache;
 use super::super::sqlite::{
     DatabaseRow, DatabaseState, Query, Schema, Stamp, TableSchema, Value, Visited,
 };
+use super::super::value::unix_millis;
 use super::location::{DatabaseLayout, RowLayout, TableLayout, TranscriptLocation};
 use swarmletfs_base::cache::single_shard;
 use swarmletfs_base::digest::digest;
@@ -487,6 +488,9 @@ enum JsonTexts {
 impl Rows {
     fn new(schema: &Schema, layout: &'static RowLayout) -> Option<Rows> {
         let table = schema.table(layout.table)?;
+        if !layout.content.is_empty() {
+            table.column(layout.content)?;
+        }
         let columns = |names: &[&str]| names.iter().filter_map(|name| table.column(name)).collect();
         Some(Rows {
             name: layout.table,
@@ -517,7 +521,8 @@ impl Rows {
 
     fn updated(&self, query: &Query<'_>, row: &DatabaseRow) -> Result<i64> {
         let Some(column) = self.updated else { return Ok(0) };
-        Ok(self.table.value(query, row, column)?.as_integer().unwrap_or_default())
+        let time = self.table.value(query, row, column)?.as_integer();
+        Ok(time.map_or(0, unix_millis))
     }
 
     /// Returns the rows of a conversation, in no particular order.

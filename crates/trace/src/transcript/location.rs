@@ -56,8 +56,11 @@ pub(crate) struct RowLayout {
     pub(crate) conversation: &'static str,
     /// The ID by which parts name their message. Empty in tables of conversations.
     pub(crate) message: &'static str,
+    /// A column that a table must have, because other programs have one with its name. Empty if
+    /// there are none.
+    pub(crate) content: &'static str,
     pub(crate) order: &'static [&'static str],
-    /// Time of the last change of the row, in milliseconds since 1970.
+    /// Time of the last change of the row, in milliseconds or seconds since 1970.
     pub(crate) updated: &'static str,
     /// Columns of texts that hold JSON.
     pub(crate) json: &'static [&'static str],

@@ -1,0 +1,85 @@
+//! The files of programs that keep all sessions as rows of one database of SQLite.
+
+use super::Candidates;
+use super::probe::Probe;
+use super::sqlite::MAGIC;
+use super::transcript::{Container, DatabaseLayout, Holds, Shape, TranscriptLocation, has_tables};
+use super::walk::walk;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, Store};
+
+const SUFFIX: &[u8] = b".db";
+
+/// The databases of a program.
+pub(super) struct DatabaseFiles {
+    /// The beginning of the names that the program gives them.
+    pub(super) prefix: &'static [u8],
+    pub(super) tables: &'static DatabaseLayout,
+}
+
+pub(super) fn is_database(path: &RelPath) -> bool {
+    path.as_bytes().ends_with(SUFFIX)
+}
+
+impl DatabaseFiles {
+    /// Returns the location of a database, or of a conversation in it.
+    pub(super) fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
+        let (name, parent) = (path.file_name()?, path.parent());
+        let (folder, transcript, holds) = if is_database(path) {
+            (parent, RelPath::from(name.clone()), Holds::Nested)
+        } else if is_database(&parent) {
+            let database = RelPath::from(parent.file_name()?);
+            (parent.parent(), database.join(&name), Holds::One)
+        } else {
+            return None;
+        };
+        Some(TranscriptLocation {
+            folder,
+            transcript,
+            container: Container::Database(self.tables),
+            shape: Shape::Lines,
+            holds,
+            session: None,
+            agent: None,
+            name,
+            metadata: None,
+        })
+    }
+
+    /// Finds the files of a store that may be databases.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a directory cannot be listed, except for lack of permission.
+    pub(super) fn find_transcripts(&self, store: &dyn Store) -> Result<Candidates> {
+        // The program's own directory may also hold copies of all files of its projects.
+        let entries = store.list(&RelPath::root())?;
+        let is_own = |name: &Name| self.is_own(name.as_bytes());
+        let own =
+            entries.into_iter().filter(|entry| entry.kind == Kind::File && is_own(&entry.name));
+        let mut folders: Vec<RelPath> = own.map(|entry| entry.name.into()).collect();
+        if folders.is_empty() {
+            return walk(store, RelPath::root(), is_database);
+        }
+        folders.sort_unstable();
+        Ok(Candidates { folders, ..Candidates::default() })
+    }
+
+    fn is_own(&self, name: &[u8]) -> bool {
+        name.starts_with(self.prefix) && name.ends_with(SUFFIX)
+    }
+
+    /// Returns true if a file is a database with the program's tables. A database with the
+    /// program's name that is damaged, or has no table yet, counts as well: it is not passed over
+    /// in silence.
+    pub(super) fn recognizes(&self, probe: &Probe<'_>) -> bool {
+        if !probe.name().ends_with(SUFFIX) || !probe.head().starts_with(MAGIC) {
+            return false;
+        }
+        match has_tables(probe.store(), probe.path(), self.tables) {
+            Ok(Some(has_tables)) => has_tables,
+            Ok(None) | Err(_) => self.is_own(probe.name()),
+        }
+    }
+}
