@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &ArchiveArgs) -> anyhow::Result<ExitCode> {
     }
     if matches!(format.session_files, SessionFiles::Database) {
         bail!(
-            "cannot archive {}: {} keeps its sessions in a database, together with its keys; \
+            "cannot archive {}: {} keeps its sessions in a database, which may hold its keys; \
              try `sqlite3 DATABASE '.backup COPY'`",
             display_path(&arguments.source),
             format.program.name

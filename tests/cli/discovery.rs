@@ -424,8 +424,22 @@ fn sessions_of_every_program_are_found_at_home() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, format!("{line}\n")).unwrap();
     }
+    let databases = [
+        (
+            ".local/share/goose/sessions/sessions.db",
+            "CREATE TABLE sessions(id TEXT, working_dir TEXT);
+             CREATE TABLE messages(session_id TEXT, content_json TEXT);",
+        ),
+    ];
+    for (path, schema) in databases {
+        let file = home.join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let connection = rusqlite::Connection::open(file).unwrap();
+        connection.execute_batch(schema).unwrap();
+        connection.execute("INSERT INTO sessions(id) VALUES ('one')", []).unwrap();
+    }
     let done = run(at_home(&home, ["ls", "by/source"]));
-    let found = "cline\ncopilot-cli\ncursor\ndroid\npi\nqwen-code\n";
+    let found = "cline\ncopilot-cli\ncursor\ndroid\ngoose\npi\nqwen-code\n";
     assert_eq!(done.assert_success().out, found, "{}", done.err);
     assert!(done.err.contains(".omp/agent/sessions (the sessions of pi)"), "{}", done.err);
     run(at_home(&home, ["validate", home.join(".qwen").to_str().unwrap()])).assert_success();

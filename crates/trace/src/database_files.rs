@@ -1,6 +1,10 @@
 //! The files of programs that keep all sessions as rows of one database of SQLite.
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use super::Candidates;
+use super::lenient::{MaybeStr, object};
 use super::probe::Probe;
 use super::sqlite::MAGIC;
 use super::transcript::{Container, DatabaseLayout, Holds, Shape, TranscriptLocation, has_tables};
@@ -16,6 +20,20 @@ pub(super) struct DatabaseFiles {
     /// The beginning of the names that the program gives them.
     pub(super) prefix: &'static [u8],
     pub(super) tables: &'static DatabaseLayout,
+}
+
+/// A row, decoded from its line.
+pub(super) enum DatabaseRecord<C, M> {
+    Conversation(C),
+    Message(M),
+}
+
+/// A row on a line of its own.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct DatabaseLine<'a> {
+    table: MaybeStr<'a>,
+    row: Option<&'a RawValue>,
 }
 
 pub(super) fn is_database(path: &RelPath) -> bool {
@@ -81,5 +99,19 @@ impl DatabaseFiles {
             Ok(Some(has_tables)) => has_tables,
             Ok(None) | Err(_) => self.is_own(probe.name()),
         }
+    }
+
+    /// Decodes a line as a conversation or a message.
+    pub(super) fn decode<'a, C, M>(&self, line: &'a str) -> Option<DatabaseRecord<C, M>>
+    where
+        C: Deserialize<'a>,
+        M: Deserialize<'a>,
+    {
+        let line = object::<DatabaseLine<'_>>(line)?;
+        let (table, row) = (line.table.as_str(), line.row?.get());
+        if self.tables.iter().any(|tables| tables.conversations.table == table) {
+            return object(row).map(DatabaseRecord::Conversation);
+        }
+        object(row).map(DatabaseRecord::Message)
     }
 }

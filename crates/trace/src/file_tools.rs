@@ -30,8 +30,9 @@ pub(super) type FileTools = [(&'static str, FileTool)];
 
 const PATHS: [&str; 6] =
     ["file_path", "path", "filePath", "absolute_path", "target_file", "filename"];
-const OLD_TEXTS: [&str; 5] = ["old_string", "old_str", "old_text", "oldText", "oldString"];
-const NEW_TEXTS: [&str; 5] = ["new_string", "new_str", "new_text", "newText", "newString"];
+const OLD_TEXTS: [&str; 6] =
+    ["old_string", "old_str", "old_text", "oldText", "oldString", "before"];
+const NEW_TEXTS: [&str; 6] = ["new_string", "new_str", "new_text", "newText", "newString", "after"];
 const CONTENTS: [&str; 4] = ["content", "contents", "file_text", "text"];
 const ALL_FLAGS: [&str; 4] = ["replace_all", "replaceAll", "allow_multiple", "change_all"];
 const PATCHES: [&str; 3] = ["patch", "input", "patchText"];
@@ -113,12 +114,25 @@ pub(super) fn read_edits(
     tools: &FileTools,
     call: &CallRecord<'_>,
 ) -> Result<Vec<FileEdit>> {
+    asked_edits(format, call, &|tool, arguments| edits(tools, tool, arguments))
+}
+
+/// Reads the changes that a call asked for, as `edits` returns them for its tool and arguments.
+///
+/// # Errors
+///
+/// Fails with [`Error::Stale`] if the record does not hold the call any more.
+pub(super) fn asked_edits(
+    format: &dyn TranscriptFormat,
+    call: &CallRecord<'_>,
+    edits: &dyn Fn(&str, &Value) -> Vec<FileEdit>,
+) -> Result<Vec<FileEdit>> {
     let mut asked = None;
     format.with_turns(call.record, &mut |turns| {
         let mut calls = turns.iter().flat_map(|turn| &turn.calls);
         asked = calls.find(|part| shorten_id(&part.id) == call.id).map(|part| {
             let arguments = parse_arguments(&part.arguments).unwrap_or_default();
-            edits(tools, &part.name, &arguments)
+            edits(&part.name, &arguments)
         });
     });
     asked.ok_or(Error::Stale)

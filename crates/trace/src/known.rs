@@ -13,8 +13,7 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli,
-    InspectAi, MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent,
+    Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli, Goose, InspectAi, MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent,
     Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
@@ -54,7 +53,7 @@ pub enum SessionFiles {
     Folders(&'static [&'static str]),
     /// The files with these paths.
     At(fn(&RelPath) -> bool),
-    /// None: the sessions are rows of a database, which also holds the program's keys.
+    /// None: the sessions are rows of a database, which may also hold the program's keys.
     Database,
     /// All files. The format is a store, which no program purges.
     Store,
@@ -149,6 +148,29 @@ pub static OPENCODE: KnownFormat = KnownFormat {
         }],
     },
     transcripts: Some(&OpenCode),
+    sessions: None,
+    session_files: SessionFiles::Database,
+    tested_version: None,
+};
+
+pub static GOOSE: KnownFormat = KnownFormat {
+    name: "goose",
+    program: Program {
+        name: "goose",
+        places: &[
+            Place { variable: Some(("GOOSE_PATH_ROOT", "data/sessions")), home: &[] },
+            Place {
+                variable: Some(("XDG_DATA_HOME", "goose/sessions")),
+                home: &[".local/share/goose/sessions"],
+            },
+            // Some installations.
+            Place {
+                variable: Some(("XDG_DATA_HOME", "Block/goose/sessions")),
+                home: &[".local/share/Block/goose/sessions"],
+            },
+        ],
+    },
+    transcripts: Some(&Goose),
     sessions: None,
     session_files: SessionFiles::Database,
     tested_version: None,
@@ -296,6 +318,7 @@ pub static FORMATS: [&KnownFormat; 17] = [
     &SWE_AGENT,
     &OTLP,
     &OPENCODE,
+    &GOOSE,
     &GEMINI_CLI,
     &OPENHANDS,
     &COPILOT_CLI,
@@ -309,11 +332,8 @@ pub static FORMATS: [&KnownFormat; 17] = [
 ];
 
 pub static UNREAD_PROGRAMS: [Program; 1] = [Program {
-    name: "goose",
-    places: &[Place {
-        variable: Some(("XDG_DATA_HOME", "goose/sessions")),
-        home: &[".local/share/goose/sessions"],
-    }],
+    name: "Kimi Code",
+    places: &[Place { variable: None, home: &[".kimi-code/sessions"] }],
 }];
 
 impl fmt::Debug for KnownFormat {
@@ -515,9 +535,9 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of ATIF, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, Gemini CLI, \
-             OpenHands, GitHub Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, Codex CLI or \
-             Claude Code"
+             transcripts of ATIF, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, goose, \
+             Gemini CLI, OpenHands, GitHub Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, \
+             Codex CLI or Claude Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }

@@ -411,7 +411,7 @@ fn doctor_names_the_places_of_known_programs() {
         )
     };
     fs::write(project.join("s.jsonl"), line("{\"type\":\"novelty\"}\nnot JSON")).unwrap();
-    let unread = sandbox.folder("home/.local/share/goose/sessions");
+    let unread = sandbox.folder("home/.kimi-code/sessions");
     let environment = |current| IsolatedDoctor {
         current,
         variables: vec![("HOME", home.clone().into()), ("CLAUDE_CONFIG_DIR", OsString::new())],
@@ -419,13 +419,13 @@ fn doctor_names_the_places_of_known_programs() {
     };
     // Not below this test's directory, whose ancestors could look like a store.
     let Some(report) = environment(Path::new("/")).json::<&OsStr>(&[]) else { return };
-    finding(&report, "unread_program", "note", &["goose", shown(&unread), "not read yet"]);
+    finding(&report, "unread_program", "note", &["Kimi Code", shown(&unread), "not read yet"]);
     finding(&report, "workers", "ok", &["claude-code", "1 worker"]);
     let place = |program: &str, path: &Path, format: Value, is_store| {
         json!({"program": program, "path": path, "format": format, "is_store": is_store,
             "workers": null})
     };
-    let unread = place("goose", &unread, Value::Null, false);
+    let unread = place("Kimi Code", &unread, Value::Null, false);
     assert_eq!(
         report["places"],
         json!([place("Claude Code", &claude, json!("claude-code"), true), unread])
