@@ -426,6 +426,11 @@ fn sessions_of_every_program_are_found_at_home() {
     }
     let databases = [
         (
+            ".crush/crush.db",
+            "CREATE TABLE sessions(id TEXT, prompt_tokens INTEGER);
+             CREATE TABLE messages(session_id TEXT, parts TEXT);",
+        ),
+        (
             ".local/share/goose/sessions/sessions.db",
             "CREATE TABLE sessions(id TEXT, working_dir TEXT);
              CREATE TABLE messages(session_id TEXT, content_json TEXT);",
@@ -439,7 +444,7 @@ fn sessions_of_every_program_are_found_at_home() {
         connection.execute("INSERT INTO sessions(id) VALUES ('one')", []).unwrap();
     }
     let done = run(at_home(&home, ["ls", "by/source"]));
-    let found = "cline\ncopilot-cli\ncursor\ndroid\ngoose\npi\nqwen-code\n";
+    let found = "cline\ncopilot-cli\ncrush\ncursor\ndroid\ngoose\npi\nqwen-code\n";
     assert_eq!(done.assert_success().out, found, "{}", done.err);
     assert!(done.err.contains(".omp/agent/sessions (the sessions of pi)"), "{}", done.err);
     run(at_home(&home, ["validate", home.join(".qwen").to_str().unwrap()])).assert_success();

@@ -13,8 +13,9 @@ use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
 use super::{
-    Atif, ClaudeCode, Cline, Codex, CopilotCli, CursorCli, Detection, Droid, Format, GeminiCli, Goose, InspectAi, MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet, SweAgent,
-    Transcripts, claude_code, codex,
+    Atif, ClaudeCode, Cline, Codex, CopilotCli, Crush, CursorCli, Detection, Droid, Format,
+    GeminiCli, Goose, InspectAi, MiniSweAgent, OpenCode, OpenHands, Otlp, Pi, QwenCode, Swarmlet,
+    SweAgent, Transcripts, claude_code, codex,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -176,6 +177,26 @@ pub static GOOSE: KnownFormat = KnownFormat {
     tested_version: None,
 };
 
+/// The sessions of a project are in the directory `.crush` of the project.
+pub static CRUSH: KnownFormat = KnownFormat {
+    name: "crush",
+    program: Program {
+        name: "Crush",
+        places: &[
+            Place { variable: None, home: &[".crush"] },
+            Place { variable: Some(("CRUSH_GLOBAL_DATA", ".crush")), home: &[] },
+            Place {
+                variable: Some(("XDG_DATA_HOME", "crush/.crush")),
+                home: &[".local/share/crush/.crush"],
+            },
+        ],
+    },
+    transcripts: Some(&Crush),
+    sessions: None,
+    session_files: SessionFiles::Database,
+    tested_version: None,
+};
+
 pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
     name: "mini-swe-agent",
     program: Program {
@@ -310,7 +331,7 @@ pub static QWEN_CODE: KnownFormat = KnownFormat {
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format
 /// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 17] = [
+pub static FORMATS: [&KnownFormat; 19] = [
     &SWARMLET,
     &ATIF,
     &INSPECT_AI,
@@ -319,6 +340,7 @@ pub static FORMATS: [&KnownFormat; 17] = [
     &OTLP,
     &OPENCODE,
     &GOOSE,
+    &CRUSH,
     &GEMINI_CLI,
     &OPENHANDS,
     &COPILOT_CLI,
@@ -535,7 +557,7 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of ATIF, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, goose, \
+             transcripts of ATIF, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, goose, Crush, \
              Gemini CLI, OpenHands, GitHub Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, \
              Codex CLI or Claude Code"
         );

@@ -4,11 +4,12 @@
 mod atif;
 mod cline;
 mod copilot_cli;
+mod crush;
 mod cursor;
 mod databases;
 mod droid;
-mod inspect_ai;
 mod goose;
+mod inspect_ai;
 mod otlp;
 mod pi;
 mod qwen_code;

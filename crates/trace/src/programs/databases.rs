@@ -22,8 +22,8 @@ pub(super) struct ProgramDatabase {
     pub(super) connection: Connection,
 }
 
-fn samples() -> [DatabaseSample; 1] {
-    [goose::sample()]
+fn samples() -> [DatabaseSample; 2] {
+    [crush::sample(), goose::sample()]
 }
 
 fn column(value: &Value) -> Column {
