@@ -39,7 +39,7 @@ struct SampleLine<'a> {
     error: MaybeObject<SampleError<'a>>,
     limit: MaybeObject<SampleLimit<'a>>,
     scores: MaybeObject<BTreeMap<String, MaybeObject<SampleScore<'a>>>>,
-    usage: MaybeObject<BTreeMap<String, MaybeObject<ModelUsage>>>,
+    usage: MaybeObject<BTreeMap<String, MaybeObject<SampleUsage>>>,
     completion: MaybeStr<'a>,
 }
 
@@ -94,7 +94,7 @@ struct SampleScore<'a> {
 /// The tokens of a model.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ModelUsage {
+struct SampleUsage {
     input_tokens: MaybeU64,
     output_tokens: MaybeU64,
     total_tokens: MaybeU64,
@@ -104,7 +104,7 @@ struct ModelUsage {
     total_cost: MaybeNumber,
 }
 
-impl ModelUsage {
+impl SampleUsage {
     /// Returns the tokens. The cached ones are part of the input or beside it, as the total shows.
     fn tokens(&self) -> Tokens {
         let (input, output) = (self.input_tokens.or_zero(), self.output_tokens.or_zero());

@@ -557,7 +557,7 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of ATIF, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, goose, Crush, \
+             transcripts of ATIF, inspect_ai, mini-swe-agent, SWE-agent, OpenTelemetry, opencode, goose, Crush, \
              Gemini CLI, OpenHands, GitHub Copilot CLI, Cline, pi, Droid, Qwen Code, Cursor CLI, \
              Codex CLI or Claude Code"
         );

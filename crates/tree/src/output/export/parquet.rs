@@ -29,11 +29,11 @@ enum ColumnKind {
 
 use ColumnKind::{Double, Flag, Number, Text, Time};
 
-type Columns = &'static [(&'static str, ColumnKind)];
+type TableColumns = &'static [(&'static str, ColumnKind)];
 
-/// The tables: the name of the file, the type of its lines, and its columns. Columns are only ever
-/// added.
-const TABLES: [(&str, &str, Columns); 3] = [
+/// The tables: the name of the file, the type of its lines, and its columns, to which later
+/// versions only add.
+const TABLES: [(&str, &str, TableColumns); 3] = [
     (
         "workers.parquet",
         "worker",
@@ -178,7 +178,7 @@ impl<W: Write + Send> ParquetTables<W> {
 }
 
 /// Returns the schema of a table. Each value may be absent.
-fn schema(name: &str, columns: Columns) -> String {
+fn schema(name: &str, columns: TableColumns) -> String {
     let fields = columns.iter().map(|(name, kind)| {
         let (physical, logical) = match kind {
             Text => ("BYTE_ARRAY", " (STRING)"),
