@@ -13,9 +13,9 @@ use super::lenient::{
 };
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, Holds, IndexBuilder, Member, RawRecord, ResultPart, Role,
-    Session, SessionMetadata, Shape, Stage, StatedStatus, TitleSource, TranscriptFormat,
-    TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict, parse_millis,
+    Arguments, CallPart, CallRecord, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart,
+    Role, Session, SessionMetadata, Shape, Stage, StatedStatus, TitleSource, TranscriptFormat,
+    TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict, continues, parse_millis,
 };
 use super::value::truncate;
 use swarmletfs_base::error::Result;
@@ -207,17 +207,22 @@ impl TranscriptFormat for Atif {
             name if is_file(&name) => (path.clone(), None),
             name => (path.parent(), Some(name)),
         };
+        if file.file_name().is_some_and(|name| continues(&name)) {
+            return None;
+        }
         let location = TranscriptLocation::of_file(&file, SUFFIX, Shape::Documents(&MEMBERS))?;
+        let location = TranscriptLocation { container: Container::Continued, ..location };
         let location = match location.folder.parent().file_name() {
             // A trial has a directory, and its job one above it.
             Some(trial) if is_called(location.folder_name(), TRIAL_AGENT) => {
                 let part = location.name.to_text().strip_prefix(TRAJECTORY).map(str::to_owned);
                 let name = match part? {
-                    part if part.is_empty() => trial,
+                    part if part.is_empty() => trial.clone(),
                     part => Name::new(format!("{}{part}", trial.to_text())).ok()?,
                 };
                 let location = TranscriptLocation { name, ..location.above()? };
-                let metadata = Some(RelPath::from(Name::new(TRIAL_RESULT).ok()?));
+                let result = Some(RelPath::from(Name::new(TRIAL_RESULT).ok()?));
+                let metadata = result.filter(|_| location.name == trial);
                 TranscriptLocation { metadata, ..location }
             }
             _ => location,
@@ -250,8 +255,9 @@ impl TranscriptFormat for Atif {
             }
             Some(Member::Value(name @ ("trajectory_id" | "session_id"))) => {
                 let Ok(id) = serde_json::from_str::<MaybeStr<'_>>(text) else { return false };
-                // Several trajectories may have one session.
-                if *name == "trajectory_id" {
+                // Several trajectories may have one session. The first file of a trajectory that
+                // goes on in others names it.
+                if *name == "trajectory_id" && index.index.documents <= 1 {
                     index.index.facts.id = None;
                 }
                 IndexBuilder::set_fact(&mut index.index.facts.id, id.as_str());
@@ -311,16 +317,22 @@ impl TranscriptFormat for Atif {
         if let Some(run) = facts.root.as_deref().filter(|_| location.agent.is_none()) {
             worker.run = Some(run.into());
         }
-        if is_trial && location.agent.is_none() {
+        // A summary that the agent of a trial asked for is there, too.
+        let is_part = !is_trial && is_called(location.transcript.names().next(), TRIAL_AGENT);
+        if (is_trial || is_part) && location.agent.is_none() {
             worker.id = own;
-            worker.task_type = Some("trial".into());
-            // The result is the trial's, which says more than the trajectory.
-            if let Some(StatedStatus { status, word }) = &session.stated.status {
-                worker.status = *status;
-                worker.status_source = word.as_deref().map(Into::into);
-            }
+            worker.task_type = Some(if is_trial { "trial" } else { "agent" }.into());
         }
-        if is_trial {
+        if is_part && location.agent.is_none() {
+            worker.parent = location.folder.file_name().map(|trial| trial.to_text().into());
+        }
+        // The result is the trial's, which says more than the trajectory.
+        let stated = session.stated.status.as_ref().filter(|_| location.agent.is_none());
+        if let Some(StatedStatus { status, word }) = stated {
+            worker.status = *status;
+            worker.status_source = word.as_deref().map(Into::into);
+        }
+        if is_trial || is_part {
             let job = location.folder.parent().file_name();
             worker.run = job.map(|job| job.to_text().into()).or(worker.run.take());
         }

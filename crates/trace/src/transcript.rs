@@ -13,6 +13,7 @@ mod cached_transcript;
 mod calls;
 mod commands;
 mod container;
+mod continued_file;
 mod database;
 mod document;
 mod edits;
@@ -39,6 +40,7 @@ mod zstd;
 
 pub(super) use self::builder::{IndexBuilder, RecordOrigin};
 pub(super) use self::calls::{parse_arguments, shorten_id};
+pub(super) use self::continued_file::continues;
 pub(super) use self::database::has_tables;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};

@@ -166,3 +166,40 @@ fn trial_has_the_status_of_its_result() {
         );
     }
 }
+
+/// A trajectory that goes on in another file is one worker, and a summary is a child of its trial.
+#[test]
+fn files_of_a_trial_are_read_together() {
+    let folder = "jobs/job1/task__abc/agent/";
+    let mut first = document("t1", &steps());
+    first["continued_trajectory_ref"] = json!("trajectory.cont-1.json");
+    first["final_metrics"] = json!({"total_prompt_tokens": 1_000, "total_completion_tokens": 200});
+    let mut copied = agent(1, "Mended.", json!([]), json!([]));
+    copied["is_copied_context"] = json!(true);
+    let last = [copied, agent(2, "All is well.", json!([call(Some("c"), "bash")]), json!([]))];
+    let second = document("t1-cont-1", &last);
+    let summary = document("s1", &[user(1, "Sum up."), agent(2, "Much.", json!([]), json!([]))]);
+    let files = [
+        ("trajectory.json", first),
+        ("trajectory.cont-1.json", second),
+        ("trajectory.summarization-1-summary.json", summary),
+    ];
+    let memory = Memory::new();
+    let live = format("atif");
+    for (number, (name, content)) in files.iter().enumerate() {
+        let path = RelPath::parse(format!("{folder}{name}")).unwrap();
+        memory.write(&path, content.to_string());
+        // The parts come one after the other.
+        let all = read_all(&*live, &memory);
+        assert_eq!(all, read_all(&*format("atif"), &memory));
+        assert_eq!(all["task__abc"].calls().len(), if number == 0 { 6 } else { 7 });
+    }
+    let all = read_all(&*live, &memory);
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["task__abc", "task__abc.summarization-1-summary"]);
+    let trial = &all["task__abc"];
+    assert_eq!(trial.text("result.txt"), "All is well.");
+    assert_eq!(trial.tokens(), Some((1_093, 220, 7)), "the second file states no total");
+    let summary = &all["task__abc.summarization-1-summary"].worker;
+    assert_eq!(summary.parent.as_deref(), Some("task__abc"));
+    assert_eq!((summary.run.as_deref(), summary.status), (Some("job1"), Status::Unknown));
+}

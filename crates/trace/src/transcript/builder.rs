@@ -171,6 +171,7 @@ impl<'f> IndexBuilder<'f> {
     pub(super) fn begin_document(&mut self) {
         self.index.documents += 1;
         self.document = None;
+        self.states_total = false;
     }
 
     /// Returns the number of the conversation of the document that is being read. Adds it under

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::archive::{ArchiveFile, Archives};
+use super::continued_file::{self, ContinuedFile};
 use super::database::{DatabaseFile, Databases};
 use super::folder_file::{FolderFile, FolderListings};
 use super::location::{Container, TranscriptLocation};
@@ -28,6 +29,7 @@ pub(super) fn open(
 ) -> Result<Box<dyn File>> {
     match location.container {
         Container::File => folder.open(&location.transcript),
+        Container::Continued => Ok(Box::new(ContinuedFile::open(folder, &location.transcript)?)),
         Container::Zstd => {
             let (file, path) = (folder.open(&location.transcript)?, location.path());
             Ok(Box::new(ArchiveFile::new(file, path, containers.archives.clone())))
@@ -57,6 +59,7 @@ pub(super) fn meta(
 ) -> Result<Meta> {
     match location.container {
         Container::File | Container::Zstd | Container::Spans => folder.stat(&location.transcript),
+        Container::Continued => continued_file::meta(folder, &location.transcript),
         Container::Folder => FolderFile::new(folder, location, &containers.listings)?.meta(),
         Container::Database(layout) => containers.databases.meta(folder, location, layout),
         Container::Samples => containers.logs.meta(folder, location),

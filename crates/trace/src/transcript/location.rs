@@ -23,6 +23,8 @@ pub(crate) struct TranscriptLocation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Container {
     File,
+    /// A file that may go on in others beside it, such as `run.cont-1.json` of `run.json`.
+    Continued,
     Zstd,
     /// Spans of OpenTelemetry, regrouped by their agents.
     Spans,
@@ -116,7 +118,9 @@ impl TranscriptLocation {
             (Container::Zstd, _) => "source.jsonl.zst",
             (Container::Folder | Container::Database(_) | Container::Samples, _)
             | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
-            (Container::File | Container::Spans, Shape::Documents(_)) => "source.json",
+            (Container::File | Container::Continued | Container::Spans, Shape::Documents(_)) => {
+                "source.json"
+            }
         }
     }
 }

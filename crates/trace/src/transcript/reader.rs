@@ -200,7 +200,7 @@ fn read_documents_once(
     let (mut index, read) = extend(TranscriptIndex::default(), format, location, |builder| {
         document::for_each(file, range, members, deadline, |event| match event {
             DocumentEvent::Begin => {
-                builder.index.documents += 1;
+                builder.begin_document();
                 true
             }
             DocumentEvent::Record(record) => format.add_record(builder, record),

@@ -603,9 +603,10 @@ impl Store for VirtualDir {
                     Container::File | Container::Zstd | Container::Spans => {
                         self.folder.open(&self.location.transcript)?
                     }
-                    Container::Folder | Container::Database(_) | Container::Samples => {
-                        self.open_transcript()?
-                    }
+                    Container::Continued
+                    | Container::Folder
+                    | Container::Database(_)
+                    | Container::Samples => self.open_transcript()?,
                 };
                 Ok(match self.copied_bytes()? {
                     0 => file,
