@@ -30,9 +30,9 @@ const WEAK: &str = r"(?xi-u)
     |abort|critical|severe|warning) | ✗ | ✘ | × | ●";
 /// Matches words that turn a weak sign into a caution.
 const CAUTION: &str = r"(?i-u)\bwarn(?:ing|ings)?\b|\bdeprecat";
-/// Matches phrases that negate a sign: `0 errors`, `no failures`.
+/// Matches phrases that negate a sign: `0 errors`, `no failures`, `Error: (none)`.
 const DENIAL: &str = r"(?xi-u) \b(?:0|no|without)\ (?:\w+\ )?(?:errors?|failures?|failed|fails?|warnings?|exceptions?)\b
-    | \b(?:errors?|failures?|failed|fail)[:=\ ]+0\b";
+    | \b(?:errors?|failures?|failed|fail)[:=\ ]+(?:0\b|\(?none\)?\s*$)";
 /// Matches a line that reports a failure without its reason: `Build step failed`,
 /// `make: *** [all] Error 2`.
 const WRAPPER: &str = r"(?xi-u)
@@ -122,6 +122,8 @@ pub struct LineSigns {
     pub weak: bool,
     /// Word of caution: a warning or a deprecation.
     caution: bool,
+    /// Phrase that negates every sign of the line.
+    pub denied: bool,
     pub exit: bool,
     pub frame: bool,
     pub location: bool,
@@ -146,7 +148,8 @@ impl LineSigns {
         };
         let strong = stays(strong, &STRONG_ALONE);
         let weak = !strong && !caution && stays(weak, &WEAK_ALONE);
-        LineSigns { strong, weak, caution: caution && !denial, exit, frame, location }
+        let denied = denial && !strong && !weak;
+        LineSigns { strong, weak, caution: caution && !denial, denied, exit, frame, location }
     }
 }
 
@@ -415,6 +418,7 @@ mod tests {
             "exited with code 2",
             "An exception was thrown",
             "Exception: no",
+            "error: none of the files fits",
         ] {
             assert_eq!(strength_of_line(line), Some(SignStrength::Strong), "{line}");
         }
@@ -428,6 +432,8 @@ mod tests {
             "no failures",
             "all fine",
             "failed: 0",
+            "Error: (none)",
+            "errors: None",
             "exit code 0",
         ] {
             assert_eq!(strength_of_line(line), None, "{line}");

@@ -262,7 +262,7 @@ fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     if may_find && is(&FINDINGS, verdict) {
         return Some(Form::Finding);
     }
-    if !may_fail || is(&QUOTATIONS, line) || is(&CODES, line) {
+    if !may_fail || signs.denied || is(&QUOTATIONS, line) || is(&CODES, line) {
         return None;
     }
     let is_bullet = !lead.trim().is_empty();
@@ -464,6 +464,7 @@ mod tests {
             "Failed to reach the moon: trying again\nok  \texample/tide\t0.3s\n",
             "tide exited with code 1\nSUCCESS: no tide came.\n",
             "exit code: 0\n",
+            "Output: built\nError: (none)\nExit Code: 0\nSignal: (none)\n",
             "a line of 3 failed attempts in the middle of prose\n",
             "",
         ] {
@@ -516,6 +517,8 @@ mod tests {
         let chained = "Traceback (most recent call last):\n  File \"a\", line 1\nSunError: dark\n\
             Traceback (most recent call last):\n  File \"b\", line 2\nMoonError: no moon\nExit Code: 1\n";
         assert_eq!(found(chained).as_deref(), Some("MoonError: no moon"));
+        let framed = "Output: ok - neap\n2 tests, 1 failed\nError: (none)\nExit Code: 0\n";
+        assert_eq!(found(framed).as_deref(), Some("2 tests, 1 failed"));
     }
 
     #[test]

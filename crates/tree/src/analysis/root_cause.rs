@@ -7,7 +7,7 @@ use super::lines::{LineChunk, merge_repeats, split_chunks};
 use super::strings::{decoded_text, is_structured, json_text, unescaped};
 use crate::view::WorkerFiles;
 use swarmletfs_base::error::Result;
-use swarmletfs_base::failure_signs::{self, SignStrength};
+use swarmletfs_base::failure_signs::{self, LineSigns, SignStrength};
 use swarmletfs_base::model::{Outcome, Output, Record, ToolCall, Trace};
 use swarmletfs_base::store::{File, read_range};
 use swarmletfs_base::text::clean::one_line;
@@ -251,7 +251,10 @@ fn quotes(lines: &[(String, f64)]) -> Vec<String> {
         second_to_latest.rotate_right(1);
     }
     let mut texts: Vec<&str> = ranked.iter().map(|line| line.text).collect();
-    if let Some((next, _)) = lines.get(first_at + 1).filter(|_| is_announcement) {
+    if let Some((next, _)) = lines.get(first_at + 1)
+        && is_announcement
+        && !LineSigns::detect(next).denied
+    {
         texts.insert(1, next);
     }
     let mut quotes: Vec<String> = Vec::new();
@@ -352,5 +355,15 @@ mod tests {
         assert!(is_heading("-----"));
         assert!(!is_heading("FAILED a::b - x == y"));
         assert!(!is_heading("aaaaaaaa"));
+    }
+
+    #[test]
+    fn line_that_denies_a_failure_is_not_quoted() {
+        let found = |text: &str| {
+            let lines: Vec<_> = text.lines().map(|line| (line.to_owned(), 1.0)).collect();
+            quotes(&lines)
+        };
+        assert_eq!(found("1 test failed\ngot 3\n"), ["1 test failed", "got 3"]);
+        assert_eq!(found("1 test failed\nError: (none)\n"), ["1 test failed"]);
     }
 }
