@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::blocks::{join_lines, value_text};
+use super::blocks::{between, join_lines, value_text};
 use super::file_tools::{self, FileTool, FileTools};
 use super::lenient::{MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
@@ -28,9 +28,11 @@ const CHATS: &str = "chats";
 /// The directory of subagents, with a directory for each session.
 const SUBAGENTS: &str = "subagents";
 const AGENT_PREFIX: &str = "agent-";
-/// The beginning of the result of a command that goes on in the background, and of its ID.
-const STARTED: &str = "Background shell started.";
-const STARTED_ID: &str = "id: ";
+/// The beginnings of the results of calls whose work goes on in the background, and of its ID.
+const RECEIPTS: [(&str, &str); 2] =
+    [("Background shell started.", "id: "), ("Background agent launched", "task_id: ")];
+/// The subtype of a message that reports on work in the background.
+const NOTIFICATION: &str = "notification";
 /// Names of fields at the beginning of a line.
 const SIGNS: [&[u8]; 3] = [b"\"uuid\"", b"\"sessionId\"", b"\"parts\""];
 const TOOLS: &FileTools = &[
@@ -354,6 +356,10 @@ fn turn<'a>(line: &'a QwenSessionLine<'_>) -> Option<Turn<'a>> {
         "user" | "tool_result" => {}
         _ => return None,
     }
+    if line.subtype.as_str() == NOTIFICATION {
+        let results = reported_end(&text).into_iter().collect();
+        return Some(Turn { role: Role::System, results, text, event: TurnEvent::Report, ..turn });
+    }
     let results: Vec<ResultPart<'_>> =
         line.responses().map(|response| result_part(line, response)).collect();
     // Older versions and subagents do not state who wrote a message.
@@ -400,9 +406,11 @@ fn result_part<'a>(
     });
     let (status, error_type, execution) = words.unwrap_or_default();
     let not_started = execution == "not_started";
-    let receipt = text.starts_with(STARTED).then(|| {
-        let id = text.lines().find_map(|line| line.strip_prefix(STARTED_ID));
-        Stage::Started(Cow::Owned(id.unwrap_or_default().to_owned()))
+    let receipt = RECEIPTS.iter().find(|(begin, _)| text.starts_with(begin)).map(|(_, id)| {
+        let id = text.lines().find_map(|line| line.strip_prefix(id)).unwrap_or_default();
+        // A remark in brackets may follow.
+        let id = id.split_once(' ').map_or(id, |(id, _)| id);
+        Stage::Started(Cow::Owned(id.to_owned()))
     });
     let outcome = match status {
         "success" if receipt.is_some() => Outcome::Unknown,
@@ -434,4 +442,30 @@ fn result_part<'a>(
         text,
         ..ResultPart::default()
     }
+}
+
+/// Returns the end of work in the background that a message of the program reports.
+fn reported_end(text: &str) -> Option<ResultPart<'static>> {
+    let field = |name: &str| {
+        between(text, &format!("<{name}>"), &format!("</{name}>")).map(|(_, inside, _)| inside)
+    };
+    let exit_code = field("exit-code").and_then(|code| code.parse().ok());
+    let outcome = match field("status")? {
+        "failed" => Outcome::Failed,
+        "completed" if exit_code.is_some_and(|code| code != 0) => Outcome::Failed,
+        "completed" => Outcome::Ok,
+        "cancelled" => Outcome::Unknown,
+        // A monitor reports while it runs.
+        _ => return None,
+    };
+    let output = between(text, "<output-tail ", "</output-tail>");
+    let output = output.and_then(|(_, inside, _)| inside.split_once('>')).map(|(_, output)| output);
+    let texts = [field("summary"), field("result"), output];
+    Some(ResultPart {
+        call: field("tool-use-id").unwrap_or_default().to_owned().into(),
+        verdict: Verdict { exit_code, ..Verdict::from_outcome(outcome) },
+        stage: Stage::Reported(field("task-id").unwrap_or_default().to_owned().into()),
+        text: join_lines(texts.into_iter().flatten()).into_owned().into(),
+        ..ResultPart::default()
+    })
 }

@@ -130,7 +130,7 @@ fn calls_are_judged_by_their_status() {
     let calls = [
         ("run_shell_command", "failed", Some(2), false),
         ("edit", "ok", None, false),
-        // The program states that it started it; no record states how it ended.
+        // The program states that it started it; no later message states how it ended.
         ("run_shell_command", "unknown", None, true),
         ("run_shell_command", "not_run", None, false),
         ("nosuchtool", "failed", None, false),
@@ -155,6 +155,52 @@ fn calls_are_judged_by_their_status() {
         (Some("check the notes"), Some("lab-1"))
     );
     assert_eq!((child.tokens(), child.text("task.txt")), (Some((50, 5, 0)), "Check it.".into()));
+    let models: Vec<_> = child.record.trace.tokens_by_model.keys().collect();
+    assert_eq!(models, ["lab-1"]);
+}
+
+#[test]
+fn work_in_the_background_is_open_until_its_end_is_reported() {
+    let success = || json!({"status": "success", "executionStatus": "success"});
+    let notice = |number, text: &str| {
+        let parts = json!([{"text": format!("<task-notification>\n{text}\n</task-notification>")}]);
+        let more = json!({"provenance": "system", "subtype": "notification"});
+        line(number, "user", json!({"role": "user", "parts": parts}), more)
+    };
+    let shell = "Background shell started.\nid: bg_1\npid: 7\noutput file: /tmp/o";
+    let agent =
+        "Background agent launched successfully.\ntask_id: general-b (internal ID)\nIt works.";
+    let mut records = vec![
+        user(1, "Mend it."),
+        call(2, "a", "run_shell_command", json!({"command": "make", "is_background": true})),
+        result(3, "a", json!({"output": shell}), success()),
+        call(4, "b", "agent", json!({"description": "Check", "prompt": "Check it."})),
+        result(5, "b", json!({"output": agent}), success()),
+        assistant(6, json!([{"text": "I wait."}])),
+        notice(7, "<task-id>bg_1</task-id>\n<kind>monitor</kind>\n<status>running</status>"),
+    ];
+    let calls = [("run_shell_command", "unknown", None, true), ("agent", "unknown", None, true)];
+    assert_eq!(session(&records).read_one().calls(), calls);
+
+    records.push(notice(
+        8,
+        "<task-id>bg_1</task-id>\n<kind>shell</kind>\n<status>completed</status>\n\
+         <exit-code>2</exit-code>\n<output-tail truncated=\"false\">red</output-tail>",
+    ));
+    records.push(notice(
+        9,
+        "<task-id>general-b</task-id>\n<tool-use-id>b</tool-use-id>\n<status>failed</status>\n\
+         <summary>Agent \"Check\" failed.</summary>\n<result>Error: no model</result>",
+    ));
+    let seen = session(&records).read_one();
+    let calls = [("run_shell_command", "failed", Some(2), false), ("agent", "failed", None, false)];
+    assert_eq!(seen.calls(), calls);
+    assert_eq!(seen.text("tool_calls/001_run_shell_command.txt"), "red");
+    assert_eq!(seen.text("tool_calls/002_agent.txt"), "Agent \"Check\" failed.\nError: no model");
+    // The model answers it.
+    assert_eq!(seen.worker.status, Status::Running);
+    records.push(assistant(10, json!([{"text": "Mended."}])));
+    assert_eq!(session(&records).read_one().worker.status, Status::Completed);
 }
 
 #[test]

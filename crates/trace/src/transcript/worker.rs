@@ -278,6 +278,12 @@ pub(super) fn read_record(
     if tokens_by_model.is_empty() {
         tokens_by_model.clone_from(&metadata.stated.tokens_by_model);
     }
+    // Answers that name no model are of the one in the metadata.
+    if let Some(model) = &metadata.stated.model
+        && let Some(unnamed) = tokens_by_model.remove("")
+    {
+        *tokens_by_model.entry(model.clone()).or_default() += unnamed;
+    }
     let is_stated = conversation.stated.is_some() || metadata.stated.status.is_some();
     let tokens = (!tokens_by_model.is_empty()).then(|| {
         let mut all = Tokens::default();
