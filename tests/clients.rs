@@ -165,6 +165,12 @@ fn workers(mount: &Mount, matches: impl Fn(&Value) -> bool) -> Vec<String> {
 fn follow(client: &Client, growth: &[(usize, usize)], hook: &[&str]) -> (Session, Mount, String) {
     let turns: Vec<usize> = growth.iter().map(|(turn, _)| *turn).collect();
     let mut session = Session::held_before(client, &turns, hook);
+    // Some programs write the first records later than they ask their model.
+    eventually("the first records", || {
+        let mut list = Command::new(env!("CARGO_BIN_EXE_swarmletfs"));
+        let listed = list.args(["list", "--store"]).arg(session.store()).output().unwrap();
+        listed.status.success().then_some(())
+    });
     let mount = Mount::new(&session.store());
     let main = eventually("the session", || workers(&mount, |_| true).pop());
     for (position, &(turn, calls)) in growth.iter().enumerate() {

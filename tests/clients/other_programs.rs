@@ -1,5 +1,5 @@
-//! The real Codex CLI, Gemini CLI, mini-swe-agent and OpenHands: a session of each is followed
-//! while it runs, and read afterwards.
+//! The real Codex CLI, Gemini CLI, pi, opencode, GitHub Copilot CLI, Qwen Code, mini-swe-agent and
+//! OpenHands: a session of each is followed while it runs, and read afterwards.
 
 use serde_json::Value;
 
@@ -18,6 +18,30 @@ const GEMINI: Client = Client {
     title: "Gemini CLI",
     setup: "scripts/setup --all, if npm is there",
     store: "home/.gemini",
+};
+const PI: Client = Client {
+    name: "pi",
+    title: "pi",
+    setup: "scripts/setup --all, if npm is there",
+    store: "home/.pi/agent/sessions",
+};
+const OPENCODE: Client = Client {
+    name: "opencode",
+    title: "opencode",
+    setup: "scripts/setup --all, if npm is there",
+    store: "home/.local/share/opencode",
+};
+const COPILOT_CLI: Client = Client {
+    name: "copilot-cli",
+    title: "GitHub Copilot CLI",
+    setup: "scripts/setup --all, if npm is there",
+    store: "home/.copilot",
+};
+const QWEN_CODE: Client = Client {
+    name: "qwen-code",
+    title: "Qwen Code",
+    setup: "scripts/setup --all, if npm is there",
+    store: "home/.qwen",
 };
 const MINI_SWE_AGENT: Client = Client {
     name: "mini-swe-agent",
@@ -62,6 +86,35 @@ fn assert_changes(mount: &Mount, worker: &str) {
     assert!(!changes.contains("price.sh"), "the edit that failed: {changes}");
 }
 
+/// Checks a session of small_script.py: the tool, the outcome and the exit code of each call, and
+/// what the mount says beside them.
+fn assert_small_session(mount: &Mount, main: &str, wanted: &[(&str, &str, Option<i64>)]) {
+    let seen = worker(mount, main);
+    let found = seen["tool_calls"].as_array().unwrap().iter().zip(calls(&seen));
+    let found: Vec<_> =
+        found.map(|(call, (tool, outcome))| (tool, outcome, call["exit_code"].as_i64())).collect();
+    assert_eq!(found, wanted, "{seen:#}");
+    assert_suspect(&seen, 0, TESTS_FAILED);
+    assert_eq!(seen["calls"]["suspect"], 1, "{seen:#}");
+    assert_eq!(seen["model"], "scripted", "{seen:#}");
+    assert_eq!(seen["project"], "project", "{seen:#}");
+    assert_eq!(seen["outcome"], "failed", "{seen:#}");
+    assert!(file(mount, main, "summary").contains("success_but_call_looks_failed"));
+    assert_changes(mount, main);
+}
+
+/// Checks the subagent of a session, whose only call fails.
+fn assert_tester(mount: &Mount, main: &str, tool: &str) {
+    let tester = child(mount, main);
+    let seen = worker(mount, &tester);
+    assert_eq!(calls(&seen), [(tool, "failed")], "{seen:#}");
+    assert_eq!(seen["final_words"], CLAIM_OF_TESTER, "{seen:#}");
+    let summary = file(mount, &tester, "summary");
+    for part in ["outcome  failed", FAILURE, "success_but_last_call_failed"] {
+        assert!(summary.contains(part), "{part:?} is missing in {summary}");
+    }
+}
+
 #[test]
 #[ignore = "only in scripts/check --all"]
 fn codex_is_followed_while_it_runs_and_read_afterwards() {
@@ -96,14 +149,7 @@ fn codex_is_followed_while_it_runs_and_read_afterwards() {
     assert_eq!(seen["project"], "project", "{seen:#}");
     assert_changes(&mount, &main);
 
-    let tester = child(&mount, &main);
-    let seen = worker(&mount, &tester);
-    assert_eq!(calls(&seen), [("exec_command", "failed")], "{seen:#}");
-    assert_eq!(seen["final_words"], CLAIM_OF_TESTER, "{seen:#}");
-    let summary = file(&mount, &tester, "summary");
-    for part in ["outcome  failed", FAILURE, "success_but_last_call_failed"] {
-        assert!(summary.contains(part), "{part:?} is missing in {summary}");
-    }
+    assert_tester(&mount, &main, "exec_command");
 }
 
 #[test]
@@ -138,6 +184,100 @@ fn gemini_is_followed_while_it_runs_and_read_afterwards() {
     assert_eq!(calls(&seen), wanted, "{seen:#}");
     assert_suspect(&seen, 0, "Exit Code: 1");
     assert!(file(&mount, &tester, "evidence.txt").contains(FAILURE));
+}
+
+#[test]
+#[ignore = "only in scripts/check --all"]
+fn pi_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !PI.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&PI, &[(1, 1), (5, 7)], &[]);
+    let wanted = [
+        ("bash", "ok", None),
+        ("bash", "failed", Some(1)),
+        ("write", "ok", None),
+        ("edit", "ok", None),
+        ("edit", "failed", None),
+        ("bash", "ok", None),
+        ("bash", "failed", Some(2)),
+        ("no_such_tool", "failed", None),
+    ];
+    assert_small_session(&mount, &main, &wanted);
+}
+
+#[test]
+#[ignore = "only in scripts/check --all"]
+fn opencode_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !OPENCODE.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&OPENCODE, &[(1, 1), (5, 7)], &[]);
+    let wanted = [
+        ("bash", "ok", Some(0)),
+        ("bash", "failed", Some(1)),
+        ("write", "ok", None),
+        ("edit", "ok", None),
+        ("edit", "failed", None),
+        ("bash", "ok", Some(0)),
+        ("bash", "failed", Some(2)),
+        // The record calls the tool `invalid`, and the call a success.
+        ("no_such_tool", "failed", None),
+        ("task", "ok", None),
+    ];
+    assert_small_session(&mount, &main, &wanted);
+    assert_tester(&mount, &main, "bash");
+}
+
+#[test]
+#[ignore = "only in scripts/check --all"]
+fn copilot_cli_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !COPILOT_CLI.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&COPILOT_CLI, &[(1, 1), (5, 7)], &[]);
+    let wanted = [
+        ("bash", "ok", Some(0)),
+        // The record calls a command that fails a success.
+        ("bash", "failed", Some(1)),
+        ("create", "ok", None),
+        ("edit", "ok", None),
+        ("edit", "failed", None),
+        ("bash", "ok", Some(0)),
+        ("bash", "failed", Some(2)),
+        ("no_such_tool", "failed", None),
+        ("task", "ok", None),
+    ];
+    assert_small_session(&mount, &main, &wanted);
+    assert_tester(&mount, &main, "bash");
+}
+
+#[test]
+#[ignore = "only in scripts/check --all"]
+fn qwen_code_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !QWEN_CODE.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&QWEN_CODE, &[(1, 1), (5, 9)], &[]);
+    let wanted = [
+        ("run_shell_command", "ok", Some(0)),
+        ("run_shell_command", "failed", Some(1)),
+        ("read_file", "ok", None),
+        ("read_file", "ok", None),
+        ("write_file", "ok", None),
+        ("edit", "ok", None),
+        ("edit", "failed", None),
+        ("run_shell_command", "ok", Some(0)),
+        ("run_shell_command", "failed", Some(2)),
+        ("no_such_tool", "failed", None),
+        ("agent", "ok", None),
+    ];
+    assert_small_session(&mount, &main, &wanted);
+    assert_tester(&mount, &main, "run_shell_command");
 }
 
 #[test]
