@@ -29,7 +29,7 @@ pub(super) fn open(
 ) -> Result<Box<dyn File>> {
     match location.container {
         Container::File => folder.open(&location.transcript),
-        Container::Continued => Ok(Box::new(ContinuedFile::open(folder, &location.transcript)?)),
+        Container::Continued => Ok(Box::new(ContinuedFile::new(folder, &location.transcript)?)),
         Container::Zstd => {
             let (file, path) = (folder.open(&location.transcript)?, location.path());
             Ok(Box::new(ArchiveFile::new(file, path, containers.archives.clone())))

@@ -21,7 +21,7 @@ impl ContinuedFile {
     /// # Errors
     ///
     /// Fails if a file cannot be opened.
-    pub(super) fn open(folder: &dyn Store, path: &RelPath) -> Result<ContinuedFile> {
+    pub(super) fn new(folder: &dyn Store, path: &RelPath) -> Result<ContinuedFile> {
         let first = folder.open(path)?;
         let mut others = Vec::new();
         for part in parts(path) {
@@ -45,7 +45,8 @@ impl File for ContinuedFile {
                 && let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty())
             {
                 let len = rest.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-                let read = file.read_at(rest.get_mut(..len).unwrap_or_default(), at - begin)?;
+                let (part, _) = rest.split_at_mut_checked(len).ok_or(Error::Stale)?;
+                let read = file.read_at(part, at - begin)?;
                 filled += read;
                 if read < len {
                     break;
