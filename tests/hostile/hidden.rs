@@ -263,7 +263,7 @@ fn removed_characters_are_counted() {
     let grep = text(&tree, "grep/gone");
     assert!(grep.lines().next().unwrap().ends_with("; 16 invisible characters removed]"), "{grep}");
     let search = text(&tree, "search/gone");
-    assert!(search.contains(", failed, 16 invisible characters removed: #"), "{search}");
+    assert!(search.contains(", failed, 16 invisible characters removed, \"task\": #"), "{search}");
     let summary = text(&tree, "workers/w/summary");
     assert!(summary.contains("! invisible_characters: 1 invisible character in"), "{summary}");
     let index: Value = serde_json::from_str(&text(&tree, "workers/w/index.json")).unwrap();

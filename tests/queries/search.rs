@@ -52,9 +52,9 @@ fn passages_are_listed_with_locations_best_first() {
     assert!(tag.len() == 13 && tag.starts_with('#'), "{answer}");
     assert_eq!(
         rest.replace(tag, "#"),
-        "\nworkers/db/tool_calls/002_ssh_exec.txt, bytes 0-54, failed: #\n\
+        "\nworkers/db/tool_calls/002_ssh_exec.txt, bytes 0-54, failed, \"Migrate the schema\": #\n\
          Error: connections refused by the server\nretried twice\n\
-         \nworkers/api/tool_calls/001_curl.txt, bytes 0-21, unknown: #\nconnected to 10.0.0.7\n"
+         \nworkers/api/tool_calls/001_curl.txt, bytes 0-21, unknown, \"task of api\": #\nconnected to 10.0.0.7\n"
     );
 }
 
@@ -184,7 +184,7 @@ fn any_text_is_a_query_or_an_invalid_name() {
     ] {
         assert!(!paths(&text(&tree, &format!("search/{words}"))).is_empty(), "{words}");
     }
-    for words in ["tool:sql", "-connection", "worker:db -x"] {
+    for words in ["tool:sql", "-connection", "worker:db -xy"] {
         assert!(
             text(&tree, &format!("search/{words}"))
                 .contains(": invalid query]\nthe query has no word"),
@@ -331,6 +331,50 @@ fn matching_all_words_beats_repeating_one() {
             );
         }
     }
+}
+
+/// Promise: A conversation is found and shown as text, and a request with its answer.
+#[test]
+fn conversation_is_shown_as_text_with_the_answer() {
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "completed", "task": "Why does the \"till\" jam?"}));
+    let messages = [
+        json!({"role": "user", "content": "Why does the \"till\" jam?\nIt did so twice."}),
+        json!({"role": "assistant", "content": "Let me see.", "tool_calls": [{"name": "sh"}]}),
+        json!({"role": "tool", "outcome": "ok"}),
+    ];
+    // Members are in the order of the format.
+    let line = |message: &serde_json::Value| {
+        let fields = ["role", "content", "tool_calls", "outcome"];
+        let fields = fields.iter().filter(|name| message.get(name).is_some());
+        let fields: Vec<String> =
+            fields.map(|name| format!("\"{name}\":{}", message[name])).collect();
+        format!("{{{}}}\n", fields.join(","))
+    };
+    store.write("workers/w/thread.jsonl", messages.iter().map(line).collect::<String>());
+    assert_eq!(found(&store, "search/till jam"), ["w/thread.jsonl"]);
+    let answer = text(&store.tree(), "search/till jam");
+    let shown = "user: Why does the \"till\" jam?\nIt did so twice.\nassistant: Let me see.\n";
+    assert!(answer.replace("[...]\n", "").contains(shown), "{answer}");
+}
+
+/// Promise: A name of several words ranks above its parts, and an option is a word.
+#[test]
+fn name_ranks_above_its_parts_and_an_option_is_a_word() {
+    let store = TestStore::new();
+    let parts = "skip the check of the agent: agent, skip, check\n";
+    for (worker, text) in
+        [("a", parts), ("b", "SKIP_AGENT_CHECK is set by the wrapper of the tests\n")]
+    {
+        store.worker(worker, json!({}));
+        store.write(format!("workers/{worker}/outputs/notes.txt"), text);
+    }
+    assert_eq!(found(&store, "search/skip_agent_check")[0], "b/outputs/notes.txt");
+    assert_eq!(found(&store, "search/SKIP_AGENT_CHECK?")[0], "b/outputs/notes.txt");
+    assert_eq!(found(&store, "search/--wrapper"), ["b/outputs/notes.txt"]);
+    let without = text(&store.tree(), "search/check -wrapper");
+    assert!(without.contains("; without wrapper; ") && without.contains("workers/a/"), "{without}");
+    assert!(!without.contains("workers/b/"), "{without}");
 }
 
 /// Promise: Of passages that match equally, one of a failed call comes first.

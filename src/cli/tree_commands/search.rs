@@ -16,18 +16,18 @@ use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuer
 
 pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by the passages, best \
-match first: for each file, the shown byte ranges, counted from 0, and how its call ended. In a \
-mounted tree, search/WORDS has the same content.
+match first: for each file, the shown byte ranges, counted from 0, how its call ended, and the day \
+and title of its worker. In a mounted tree, search/WORDS has the same content.
 
 Words are matched by their stems, and a passage need not contain all of them: passages with more \
-words, and rarer ones, come first. In WORDS, \"quotes\" enclose a phrase, -word excludes a word, \
-and worker:GLOB, status:WORD, tool:GLOB, path:GLOB limit the search.
+words, and rarer ones, come first. In WORDS, \"quotes\" enclose a phrase, -word excludes a word \
+(--option and -o are words), and worker:GLOB, status:WORD, tool:GLOB, path:GLOB limit the search.
 
 --json prints an array with an object for each PATH: query, complete (false if the time ran out; \
 incomplete then says what is missing), passages, files, workers (with one of the words), \
 searched (workers, files, bytes), not_searched (binary, unreadable, late, and late_workers: up to \
 five ids), same (passages omitted as near duplicates of shown ones), shown (worker, path, \
-outcome, passages, text: first and end in bytes, and text), or error.
+outcome, day, title, passages, text: first and end in bytes, and text), or error.
 
 Examples:
   swarmletfs search 'connection pool timeout'                all files of all workers
@@ -97,6 +97,9 @@ struct SearchFileJson {
     worker: String,
     path: String,
     outcome: Option<&'static str>,
+    /// The day on which the worker began.
+    day: Option<String>,
+    title: String,
     passages: u64,
     text: Vec<SearchExcerptJson>,
 }
@@ -132,6 +135,8 @@ impl SearchFileJson {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             outcome: file.outcome.map(Outcome::as_str),
+            day: file.day.clone(),
+            title: file.title.clone(),
             passages: file.passages,
             text: text.collect(),
         }

@@ -80,7 +80,7 @@ fn search_json_has_the_content_of_the_text() {
     );
     assert_eq!(first["text"][0]["text"], "the connection was refused\n");
     assert!(
-        search(&store, &["--json", "--", "-x"]).json()[0]["error"]
+        search(&store, &["--json", "--", "-xy"]).json()[0]["error"]
             .as_str()
             .unwrap()
             .contains("no word")

@@ -344,7 +344,14 @@ impl ToolCall {
         if !self.files.is_empty() {
             return CallKind::Look;
         }
-        let words = tool_words(&self.tool);
+        CallKind::of_tool(&self.tool)
+    }
+}
+
+impl CallKind {
+    /// Returns the kind of a tool's calls by its name alone.
+    pub fn of_tool(tool: &str) -> CallKind {
+        let words = tool_words(tool);
         TOOL_WORDS
             .iter()
             .find(|(_, known)| words.iter().any(|word| known.contains(&word.as_str())))

@@ -14,8 +14,8 @@ pub use crate::route::search::{SearchOptions, SearchQuery};
 use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
 use crate::search::Glob;
 use crate::search::ranked::{
-    self, FilterValues, Filters, MatchCounts, RankedPassages, RankedQuery, SelectionLimits, Unread,
-    WorkerIndex, WorkerMatches, tool_of,
+    self, CONVERSATION, FilterValues, Filters, MatchCounts, RankedPassages, RankedQuery,
+    SelectionLimits, Unread, WorkerIndex, WorkerMatches, tool_of,
 };
 use crate::search::regex::Unsearched;
 use crate::view::{Member, find_by_prefix};
@@ -24,7 +24,7 @@ pub use page::{FilePassages, SearchAnswer, SearchFound};
 use std::sync::Arc;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
-use swarmletfs_base::model::Outcome;
+use swarmletfs_base::model::{CallKind, Outcome};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::parallel::parallel_rounds;
 use tracing::debug;
@@ -66,11 +66,17 @@ impl FileQuery for SearchQuery {
         };
         let (workers, matches, searched) =
             match_workers(analyzer, states, &parsed, reading.deadline());
-        let admitted: Vec<_> =
-            workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
+        let admitted: Vec<_> = workers
+            .iter()
+            .map(|(member, _)| {
+                let is_agent = member.entry.worker().parent.is_some();
+                let percent = if is_agent { AGENT_PERCENT } else { 100 };
+                (&member.name, filter.admits(member), percent)
+            })
+            .collect();
         let mut ranked =
             ranked::rank(matches, &parsed, &|worker, path| match admitted.get(worker) {
-                Some((name, true)) => filter.weight(name, path),
+                Some((name, true, percent)) => filter.weight(name, path) * percent / 100,
                 _ => 0,
             });
         let reader = PassageReader::new(analyzer, workers);
@@ -81,10 +87,15 @@ impl FileQuery for SearchQuery {
             &|worker, path, range| reader.read_in_order(worker, path, range),
             deadline,
         );
-        ranked.mark_repeats(&is_raw_record);
+        ranked.mark_repeats(&hand);
         ranked.favor_failures(&|worker, path| {
             reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
         });
+        ranked.favor_identifiers(
+            &parsed,
+            &|worker, path, range| reader.read(worker, path, range),
+            deadline,
+        );
         let MatchCounts { passages, files, workers } = ranked.match_counts();
         let totals = Totals { matches: passages, files, workers, searched };
         let missing = || {
@@ -121,7 +132,7 @@ fn match_workers<'a>(
             let index = analyzer.indexed(member, fingerprint, deadline);
             analyzer.settings.count_one();
             let index = index?;
-            let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
+            let matches = WorkerMatches::new(&index, parsed, &|path| hand(path) < RECORD);
             Ok::<_, Error>((fingerprint, matches, coverage(&index).of(&member.name)))
         },
         |found| match found {
@@ -214,10 +225,28 @@ fn fit(
 
 /// Weight of a file, in percent.
 const FULL_WEIGHT: u32 = 100;
+/// Score of a worker that another one started, in percent.
+const AGENT_PERCENT: u32 = 90;
+/// Weights of what a tool printed, and of what was only looked at.
+const OUTPUT_WEIGHT: u32 = 70;
+const LOOK_WEIGHT: u32 = 50;
 /// Weight of a file that only repeats other files, in percent.
 const REPEATED_WEIGHT: u32 = 60;
 /// Characters with a meaning in a glob. A value of `worker:` without them is an id.
 const GLOB_CHARACTERS: [char; 8] = ['*', '?', '[', ']', '{', '}', '!', '\\'];
+
+const RECORD: usize = 2;
+
+/// Returns 0 for a file that tells something at first hand, 1 for one that repeats a part of the
+/// conversation, and [`RECORD`] for a record, which repeats everything.
+fn hand(path: &RelPath) -> usize {
+    match path.as_bytes() {
+        CONVERSATION => 0,
+        b"task.txt" | b"requests.txt" | b"result.txt" => 1,
+        _ if is_raw_record(path) => RECORD,
+        _ => 0,
+    }
+}
 
 pub(super) struct SearchFilter<'a> {
     under: Option<&'a RelPath>,
@@ -285,8 +314,13 @@ impl<'a> SearchFilter<'a> {
     /// Returns the weight of a worker's file in percent; 0 if the file is not searched.
     pub(super) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
         match self.applies_to(worker, path) {
-            true if is_raw_record(path) => REPEATED_WEIGHT,
-            true => FULL_WEIGHT,
+            true if hand(path) == RECORD => REPEATED_WEIGHT,
+            true => match tool_of(path).map(String::from_utf8_lossy) {
+                Some(tool) if CallKind::of_tool(&tool) == CallKind::Look => LOOK_WEIGHT,
+                Some(_) => OUTPUT_WEIGHT,
+                None if path.as_bytes() == b"commands.txt" => OUTPUT_WEIGHT,
+                None => FULL_WEIGHT,
+            },
             false => 0,
         }
     }

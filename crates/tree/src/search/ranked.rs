@@ -10,6 +10,7 @@
 //! score, and cached and fresh segments give equal results. `select` picks the passages to show, in
 //! the order of their scores (`order`).
 
+mod conversation;
 mod index;
 mod order;
 mod query;
@@ -18,6 +19,7 @@ mod segment;
 mod select;
 mod words;
 
+pub use conversation::{CONVERSATION, PassageKind, shown};
 pub use index::{Index, Unread, WorkerIndex, tool_of};
 pub use order::BestPassages;
 pub use query::{FilterValues, Filters, RankedQuery};

@@ -5,8 +5,9 @@
 //! below a line with their position and the outcome of the call. Each such line ends in a tag that
 //! occurs in no worker's text, so no worker can forge one.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use crate::analysis::settings::PART_GRACE;
 use crate::catalog::Fingerprint;
 use crate::query::{AnswerPage, FileAnswer, INVALID_QUERY, Totals};
 use crate::route::shown_path::{display_path, worker_path};
-use crate::search::ranked::{FileHit, Filters, RankedQuery};
+use crate::search::ranked::{FileHit, Filters, RankedQuery, shown};
 use crate::view::{Folder, Member};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error;
@@ -34,6 +35,9 @@ use swarmletfs_base::text::clean::{
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
+/// Maximum length of a worker's title, in bytes, and the part of the budget that it may take.
+const TITLE_MAX: usize = 60;
+const TITLE_PART: usize = 64;
 /// Divisor of the budget that a repeated query may take.
 const QUERY_PART: usize = 32;
 /// Approximate size of the first line without the query, in bytes.
@@ -47,6 +51,9 @@ pub struct FilePassages {
     pub worker: Name,
     pub path: String,
     pub outcome: Option<Outcome>,
+    /// The day on which the worker began.
+    pub day: Option<String>,
+    pub title: String,
     /// Number of shown passages with a word of the query.
     pub passages: u64,
     pub text: Vec<(Range<u64>, Rc<str>)>,
@@ -111,10 +118,16 @@ impl AnswerFormatter<'_> {
     /// passages left out as duplicates.
     pub(super) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> SearchAnswer {
         let mut body: Vec<(String, String)> = Vec::new();
+        let mut known = HashSet::new();
         for file in &shown {
             let ranges: Vec<String> =
                 file.text.iter().map(|(range, _)| display_range(range)).collect();
             let outcome = file.outcome.map(|outcome| format!(", {outcome}")).unwrap_or_default();
+            // Once for each worker.
+            let about = match known.insert(&file.worker) {
+                true => about(file, TITLE_MAX.min(self.budget.approx_bytes() / TITLE_PART)),
+                false => String::new(),
+            };
             let (mut text, mut hidden) = (String::new(), 0);
             for (at, (_, passage)) in file.text.iter().enumerate() {
                 if at > 0 {
@@ -131,7 +144,7 @@ impl AnswerFormatter<'_> {
             let hidden =
                 if hidden == 0 { String::new() } else { format!(", {}", removed_note(hidden)) };
             body.push((
-                format!("{}, bytes {}{outcome}{hidden}:", file.path, ranges.join(", ")),
+                format!("{}, bytes {}{outcome}{hidden}{about}:", file.path, ranges.join(", ")),
                 text,
             ));
         }
@@ -172,6 +185,10 @@ impl AnswerFormatter<'_> {
                 let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
+        let without = RankedQuery::parse(&self.query.words).without;
+        if !without.is_empty() {
+            let _ = write!(head, "; without {}", one_line(&without.join(", "), QUERY_MAX));
+        }
         let _ = write!(head, "; {}", self.totals.searched);
         if let Some(missing) = missing {
             let _ = write!(head, "; {missing}");
@@ -183,6 +200,14 @@ impl AnswerFormatter<'_> {
 
 fn display(query: &SearchQuery, budget: Budget) -> String {
     one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
+}
+
+/// Formats the day and the title of the worker of a file, the title in at most `max` bytes.
+fn about(file: &FilePassages, max: usize) -> String {
+    let day = file.day.iter().map(|day| format!(", {day}"));
+    let title = Some(one_line(&file.title, max)).filter(|title| !title.is_empty());
+    // A worker's words are in quotes.
+    day.chain(title.map(|title| format!(", \"{}\"", title.replace('"', "'")))).collect()
 }
 
 /// Formats a range by its first and its last byte, from 0.
@@ -310,10 +335,20 @@ impl<'a> PassageReader<'a> {
     pub(super) fn passages(&self, hit: &FileHit, deadline: Deadline<'_>) -> Option<FilePassages> {
         let FileHit { worker, path, passages, ranges } = hit;
         let text = ranges.iter().filter_map(|range| {
-            self.read(*worker, path, range.clone()).map(|text| (range.clone(), text))
+            let (range, kind) = range;
+            let text = self.read(*worker, path, range.clone())?;
+            let text = match shown(&text, *kind) {
+                Cow::Borrowed(_) => text,
+                Cow::Owned(readable) => readable.into(),
+            };
+            Some((range.clone(), text))
         });
+        let member = self.member(*worker)?;
+        let own = member.entry.worker();
         Some(FilePassages {
-            worker: self.member(*worker)?.name.clone(),
+            worker: member.name.clone(),
+            day: own.started_at.timestamp().map(|at| at.strftime("%Y-%m-%d").to_string()),
+            title: one_line(own.title(), TITLE_MAX),
             path: self.shown_path(*worker, path),
             outcome: self.outcome(*worker, path, deadline),
             passages: *passages,

@@ -122,7 +122,7 @@ impl Index {
 
     fn key(&self, member: &Member, fingerprint: &Fingerprint) -> Key {
         let scope = self.disk.as_ref().map(|(_, scope)| *scope).unwrap_or_default();
-        key("words of", &[&scope, member.name.as_bytes(), &fingerprint.version])
+        key("words of worker", &[&scope, member.name.as_bytes(), &fingerprint.version])
     }
 
     /// Indexes a worker's files in the state `fingerprint` until `deadline` passes.
@@ -323,7 +323,7 @@ impl WorkerIndexer<'_> {
             }
             hash.update(path.as_bytes()).update(bytes);
         }
-        let key = key("words", &[self.member.as_bytes(), hash.finalize().as_bytes()]);
+        let key = key("words of text", &[self.member.as_bytes(), hash.finalize().as_bytes()]);
         let segment = self.index.segment(key).or_else(|| {
             let mut writer = self.index.writers.lock().pop().unwrap_or_default();
             writer.begin();

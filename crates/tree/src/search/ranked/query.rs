@@ -24,6 +24,10 @@ pub struct RankedQuery {
     pub phrases: Vec<Vec<String>>,
     /// Stems that a passage must not contain.
     pub excluded: Vec<String>,
+    /// The excluded words as they were typed.
+    pub without: Vec<String>,
+    /// Names of several words, such as `exit_code` and `src/main.rs`, in lower case.
+    pub identifiers: Vec<String>,
     pub filters: Filters,
 }
 
@@ -69,8 +73,11 @@ impl RankedQuery {
         let mut all: Vec<String> = Vec::new();
         for token in TOKEN.iter().flat_map(|token| token.captures_iter(text)) {
             let group = |name| token.name(name).map(|found| found.as_str());
-            let negated = group("not").is_some();
             let value = group("phrase").or(group("word")).unwrap_or_default();
+            // `--force`, `-f` and `-no-verify` are options that somebody looks for.
+            let is_word = |word: &str| word.len() > 1 && word.chars().all(char::is_alphanumeric);
+            let negated = group("not").is_some()
+                && (group("filter").is_some() || group("phrase").is_some() || is_word(value));
             let values = match group("filter") {
                 Some("worker") => Some(&mut query.filters.workers),
                 Some("status") => Some(&mut query.filters.statuses),
@@ -92,7 +99,12 @@ impl RankedQuery {
             words(plain.unwrap_or(value), |word| token_words.push(word.to_owned()));
             if negated {
                 query.excluded.extend(token_words.iter().map(|word| stems.stem(word).into_owned()));
+                query.without.push(value.to_owned());
                 continue;
+            }
+            if group("word").is_some() && token_words.len() > 1 {
+                let name = plain.unwrap_or(value).trim_matches(|c: char| !c.is_alphanumeric());
+                query.identifiers.push(name.to_lowercase());
             }
             if group("phrase").is_some() && !token_words.is_empty() {
                 query.phrases.push(token_words.clone());
@@ -149,6 +161,7 @@ mod tests {
             ("owner:alice", &["owner", "alic"]),
             ("path:[z-a]", &["path", "z"]),
             ("--x", &["x"]),
+            ("-f --no-verify -no-edit", &["f", "verifi", "edit"]),
             ("worker:", &["worker"]),
             ("the who", &["the", "who"]),
             ("what is the timeout", &["timeout"]),

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::conversation::PassageKind;
 use super::index::WorkerIndex;
 use super::query::RankedQuery;
 use super::segment::{FileChunk, NEAR, Segment, SegmentHeader};
@@ -29,6 +30,12 @@ const LEVELS: usize = NEAR.len() + 2;
 const FILE: usize = LEVELS - 1;
 /// Bonus factor of a passage that has all words of the query together with its neighbors.
 const COVERAGE: f64 = 3.0;
+/// Weights of the parts of a conversation other than the words of the agent.
+const REQUEST: f64 = 1.1;
+const DOCUMENT: f64 = 0.75;
+const THOUGHT: f64 = 0.7;
+const PROGRAM: f64 = 0.6;
+const CALL: f64 = 0.4;
 /// Exponent of the coverage. It is steep, so that many repeats of one word do not outweigh a
 /// passage with all words.
 const COVERAGE_POWER: i32 = 24;
@@ -67,7 +74,7 @@ pub(super) struct ScoredPassage {
     /// Score in millionths.
     pub(super) score: i64,
     /// The words of the query in the passage, as bits; 0 if one of them is beyond the 64th.
-    words: u64,
+    pub(super) words: u64,
     /// True if the passage has a word of the query; false if it is only near such a passage.
     pub(super) has_word: bool,
     /// True if the passage is in a record and another file of the worker has a passage with all
@@ -149,50 +156,41 @@ pub struct RankedPassages {
 }
 
 impl RankedPassages {
-    /// Marks the passages of records whose words of the query are all in one passage of another
-    /// file of their worker. `is_record` returns true for the path of a record.
-    pub fn mark_repeats(&mut self, is_record: &dyn Fn(&RelPath) -> bool) {
+    /// Marks the passages whose words of the query are all in one passage of a file that tells the
+    /// same at first hand. `hand` returns how many hands are between: 0 for the first.
+    pub fn mark_repeats(&mut self, hand: &dyn Fn(&RelPath) -> usize) {
         let mut passages = std::mem::take(&mut self.passages);
         for worker in &mut passages {
-            let (mut in_record, mut known) = (false, Vec::new());
-            for passages in worker.chunk_by(is_in_same_chunk) {
-                if self.are_in_record(passages, is_record) {
-                    in_record |= passages.iter().any(|one| one.has_word);
-                } else {
-                    known.extend(passages.iter().map(|one| one.words).filter(|set| *set != 0));
+            let hands = worker.chunk_by(is_in_same_chunk).map(|chunk| self.hand(chunk, hand));
+            let hands: Vec<usize> = hands.collect();
+            let last = hands.iter().copied().max().unwrap_or_default();
+            let mut known: Vec<u64> = Vec::new();
+            for number in 0..=last {
+                let mut more = Vec::new();
+                let chunks = worker.chunk_by_mut(is_in_same_chunk).zip(&hands);
+                for (chunk, _) in chunks.filter(|(_, hand)| **hand == number) {
+                    for one in chunk {
+                        let holds = |all: &u64| one.words & !all == 0;
+                        one.repeats = one.words != 0 && known.iter().any(holds);
+                        more.extend((one.words != 0).then_some(one.words));
+                    }
                 }
-            }
-            // Most workers have no word of the query in a record.
-            if !in_record {
-                continue;
-            }
-            known.sort_unstable();
-            known.dedup();
-            // Most words first: the largest sets hold most of the others.
-            known.sort_by_key(|set: &u64| Reverse(set.count_ones()));
-            known.truncate(WORD_SETS_MAX);
-            for passages in worker.chunk_by_mut(is_in_same_chunk) {
-                if !self.are_in_record(passages, is_record) {
-                    continue;
-                }
-                for one in passages {
-                    let holds = |all: &u64| one.words & !all == 0;
-                    one.repeats = one.words != 0 && known.iter().any(holds);
-                }
+                known.append(&mut more);
+                known.sort_unstable();
+                known.dedup();
+                // Most words first: the largest sets hold most of the others.
+                known.sort_by_key(|set: &u64| Reverse(set.count_ones()));
+                known.truncate(WORD_SETS_MAX);
             }
         }
         self.passages = passages;
     }
 
-    fn are_in_record(
-        &self,
-        passages: &[ScoredPassage],
-        is_record: &dyn Fn(&RelPath) -> bool,
-    ) -> bool {
+    fn hand(&self, passages: &[ScoredPassage], hand: &dyn Fn(&RelPath) -> usize) -> usize {
         let chunk = passages.first().and_then(|one| {
             self.header(one.id).and_then(|header| header.chunks.get(one.id.chunk as usize))
         });
-        chunk.is_some_and(|chunk| is_record(&chunk.path))
+        chunk.map_or(0, |chunk| hand(&chunk.path))
     }
 
     pub(super) fn header(&self, id: PassageId) -> Option<&SegmentHeader> {
@@ -566,6 +564,8 @@ fn score(
                 .zip(neighborhoods)
                 .map(|((level, weight), near)| level.score(weight, &near.term_freqs, near.words))
                 .sum();
+            let kind = header.kinds.get(passage as usize).copied();
+            let unit = unit * kind.map_or(1.0, kind_weight);
             let [own, close, ..] = neighborhoods;
             let bonus = coverage_bonus(levels, &close.term_freqs);
             let score = ((near + file_score) * (1.0 + bonus) * unit).round() as i64;
@@ -583,8 +583,20 @@ fn score(
     }
 }
 
+/// Returns the weight of a passage by who says it.
+fn kind_weight(kind: PassageKind) -> f64 {
+    match kind {
+        PassageKind::File | PassageKind::Answer => 1.0,
+        PassageKind::Request => REQUEST,
+        PassageKind::Document => DOCUMENT,
+        PassageKind::Thought => THOUGHT,
+        PassageKind::Program => PROGRAM,
+        PassageKind::Call => CALL,
+    }
+}
+
 /// Returns the words with a frequency above 0 as bits, or 0 if one of them is beyond the 64th.
-fn word_set(term_freqs: &[u32]) -> u64 {
+pub(super) fn word_set(term_freqs: &[u32]) -> u64 {
     let present = (0..).zip(term_freqs).filter(|(_, term_freq)| **term_freq > 0);
     let mut set = present.map(|(term, _)| 1_u64.checked_shl(term));
     set.try_fold(0, |set, bit| Some(set | bit?)).unwrap_or(0)

@@ -13,6 +13,7 @@ use regex::bytes::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use unsigned_varint::{decode, encode};
 
+use super::conversation::{CONVERSATION, PassageKind, Piece, pieces};
 use super::words::{Vocabulary, passages, words};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::split::Split;
@@ -64,6 +65,8 @@ pub(super) struct SegmentHeader {
     pub(super) words: Vec<u16>,
     /// Hash of the words of each passage, which finds duplicates.
     pub(super) word_hashes: Vec<u64>,
+    /// The kind of each passage.
+    pub(super) kinds: Vec<PassageKind>,
     /// Length of the serialized terms, in bytes.
     terms: u32,
 }
@@ -111,7 +114,12 @@ impl Segment {
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Segment> {
         let (header, rest) = postcard::take_from_bytes::<SegmentHeader>(bytes).ok()?;
         let passages: u64 = header.chunks.iter().map(|chunk| u64::from(chunk.passages)).sum();
-        let lengths = [header.lengths.len(), header.words.len(), header.word_hashes.len()];
+        let lengths = [
+            header.lengths.len(),
+            header.words.len(),
+            header.word_hashes.len(),
+            header.kinds.len(),
+        ];
         if lengths.iter().any(|length| *length as u64 != passages) {
             return None;
         }
@@ -191,10 +199,21 @@ impl SegmentWriter {
 
     /// Adds the text of a file from offset `start` on. `name` holds words that describe the file.
     pub(super) fn add(&mut self, path: &RelPath, name: &str, start: u64, text: &[u8]) {
-        let text = searchable(path, text);
+        let pieces = match path.as_bytes() {
+            CONVERSATION => pieces(text),
+            _ => vec![Piece::file(text)],
+        };
+        let text = searchable(path, text, &pieces);
         let first = self.header.lengths.len();
-        self.add_passage(name, 0);
-        passages(&text).into_iter().for_each(|passage| self.add_passage(passage, passage.len()));
+        self.add_passage(name, 0, PassageKind::File);
+        let mut rest = &*text;
+        for Piece { range, kind, .. } in pieces {
+            let (piece, after) = rest.split_at_known(range.len());
+            rest = after;
+            for passage in passages(piece) {
+                self.add_passage(passage, passage.len(), kind);
+            }
+        }
         let (_, counts) = self.header.words.split_at_known(first);
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
@@ -210,7 +229,7 @@ impl SegmentWriter {
         self.header.chunks.push(FileChunk { path: path.clone(), start, passages, words, near });
     }
 
-    fn add_passage(&mut self, text: &str, length: usize) {
+    fn add_passage(&mut self, text: &str, length: usize, kind: PassageKind) {
         let passage = to_u32(self.header.lengths.len());
         let mut count = 0_u16;
         let mut word_hash = FixedState::default().build_hasher();
@@ -242,6 +261,7 @@ impl SegmentWriter {
         });
         self.header.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
         self.header.words.push(count);
+        self.header.kinds.push(kind);
         self.header.word_hashes.push(word_hash.finish());
     }
 
@@ -300,8 +320,8 @@ fn to_u32(count: usize) -> u32 {
 /// Returns the text of a file with equal length in bytes, for tokenizing.
 ///
 /// Replaces bytes that belong to no word by spaces: terminal escapes, invalid UTF-8, and
-/// backslash escapes in JSON.
-fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
+/// backslash escapes in JSON. Messages of a conversation become readable.
+fn searchable<'a>(path: &RelPath, text: &'a [u8], pieces: &[Piece]) -> Cow<'a, str> {
     let name = path.as_bytes();
     let is_json = name.ends_with(b".json") || name.ends_with(b".jsonl");
     let is_plain = !is_json && memchr::memchr(0x1b, text).is_none();
@@ -314,8 +334,11 @@ fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
             .into_owned(),
         None => text.to_vec(),
     };
-    if is_json {
-        let mut rest = text.as_mut_slice();
+    for piece in pieces {
+        piece.make_readable(&mut text);
+    }
+    for Piece { range, .. } in pieces.iter().filter(|piece| is_json && !piece.is_text()) {
+        let mut rest = text.get_mut(range.clone()).unwrap_or_default();
         while let Some(next) = memchr::memchr(b'\\', rest)
             && let Some([slash, escaped, after @ ..]) = rest.get_mut(next..)
         {
@@ -416,7 +439,8 @@ mod tests {
             (&text, b"a\xffb\xc3", "a b "),
             (&json, "\\\u{e9}".as_bytes(), "\\\u{e9}"),
         ] {
-            assert_eq!(searchable(path, raw), seen);
+            let whole = [Piece::file(raw)];
+            assert_eq!(searchable(path, raw, &whole), seen);
         }
     }
 }

@@ -9,10 +9,13 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
+use super::conversation::PassageKind;
 use super::order::{BestPassages, Candidate, Least, Walk};
 use super::query::RankedQuery;
-use super::rank::{ChunkId, PassageId, RankedPassages, ScoredPassage, chunk_id, is_in_same_chunk};
-use super::words::words;
+use super::rank::{
+    ChunkId, PassageId, RankedPassages, ScoredPassage, chunk_id, is_in_same_chunk, word_set,
+};
+use super::words::{WordStemmer, words};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::name::RelPath;
 
@@ -25,7 +28,11 @@ const DUPLICATE_PERCENT: usize = 80;
 /// Passages with fewer words are never near-duplicates.
 const COMPARABLE_WORDS: usize = 2 * SHINGLE;
 /// Score of passages from failed calls, in percent of their normal score.
-const FAVORED: i64 = 150;
+const FAVORED: i64 = 220;
+/// Score of passages with a name of the query as it is, in percent of their normal score.
+const NAMED: i64 = 300;
+/// Number of passages that are checked for such a name.
+const NAMED_AMONG: usize = 400;
 /// Number of best passages that are checked for failed calls.
 const FAVORED_AMONG: usize = 100;
 /// Number of workers that are checked for failed calls.
@@ -56,7 +63,8 @@ pub struct FileHit {
     /// Index of the worker among the ranked workers.
     pub worker: usize,
     pub path: RelPath,
-    pub ranges: Vec<Range<u64>>,
+    /// The ranges of the passages, each of one kind.
+    pub ranges: Vec<(Range<u64>, PassageKind)>,
     /// Number of selected passages that count as matches.
     pub passages: u64,
 }
@@ -190,6 +198,41 @@ impl RankedPassages {
             let passages = passages.iter_mut().skip(begin);
             for one in passages.take_while(|one| chunk_id(one.id) == chunk) {
                 one.score = one.score.saturating_mul(FAVORED) / 100;
+            }
+        }
+    }
+
+    /// Raises the scores of passages with a name of several words as it is in the query, among the
+    /// best of those that have its words. `read` returns the text of a passage.
+    pub fn favor_identifiers(
+        &mut self,
+        query: &RankedQuery,
+        read: ReadRange<'_>,
+        deadline: Deadline<'_>,
+    ) {
+        let stems = WordStemmer::default();
+        for name in &query.identifiers {
+            let parts = stems.stem_text(name);
+            let has_part = query.terms.iter().map(|term| u32::from(parts.contains(term)));
+            let wanted = word_set(&has_part.collect::<Vec<_>>());
+            let mut best = Least::new(NAMED_AMONG);
+            for one in self.passages.iter().flatten() {
+                if wanted != 0 && one.words & wanted == wanted {
+                    best.offer((Reverse(one.score), one.id));
+                }
+            }
+            let found = best.into_sorted().into_iter().map(|(_, id)| id).filter(|id| {
+                let range = self.range(*id, id.passage..id.passage + 1);
+                let text = self.path(chunk_id(*id)).zip(range).filter(|_| deadline.has_time());
+                let text = text.and_then(|(path, range)| read(id.worker as usize, &path, range));
+                text.is_some_and(|text| text.to_lowercase().contains(name))
+            });
+            for id in found.collect::<Vec<_>>() {
+                let Some(passages) = self.passages.get_mut(id.worker as usize) else { continue };
+                let at = passages.binary_search_by_key(&id, |one| one.id).ok();
+                if let Some(one) = at.and_then(|at| passages.get_mut(at)) {
+                    one.score = one.score.saturating_mul(NAMED) / 100;
+                }
             }
         }
     }
@@ -381,6 +424,21 @@ impl RankedPassages {
         self.bounds(id).is_some_and(|(_, end)| id.passage + 1 < end)
     }
 
+    fn kind(&self, id: PassageId) -> Option<PassageKind> {
+        self.header(id)?.kinds.get(id.passage as usize).copied()
+    }
+
+    /// Returns the first passage of the answer to the request that a passage is of.
+    fn reply(&self, id: PassageId) -> Option<PassageId> {
+        let (_, end) = self.bounds(id)?;
+        let kinds = &self.header(id)?.kinds;
+        (kinds.get(id.passage as usize) == Some(&PassageKind::Request)).then_some(())?;
+        let after = kinds.get(id.passage as usize..end as usize)?.iter();
+        let is_answer = |kind: &PassageKind| *kind == PassageKind::Answer;
+        let found = (id.passage..).zip(after).find(|(_, kind)| is_answer(kind));
+        found.map(|(passage, _)| PassageId { passage, ..id })
+    }
+
     fn word_hash(&self, id: PassageId) -> Option<u64> {
         self.chunk(id)?.word_hash(id.passage)
     }
@@ -408,15 +466,18 @@ impl RankedPassages {
 
     fn hit(&self, id: ChunkId, selected: &SelectedChunk) -> Option<FileHit> {
         let (worker, segment, chunk) = id;
-        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut ranges: Vec<(Range<u64>, PassageKind)> = Vec::new();
         let mut passages = 0;
         for passage in &selected.passages {
             let id = PassageId { worker, segment, chunk, passage: *passage };
             let range = self.range(id, *passage..*passage + 1)?;
             passages += u64::from(self.scored(id).is_some_and(ScoredPassage::counts));
-            match ranges.last_mut().filter(|last| last.end >= range.start) {
-                Some(last) => last.end = last.end.max(range.end),
-                None => ranges.push(range),
+            let kind = self.kind(id).unwrap_or(PassageKind::File);
+            let last =
+                ranges.last_mut().filter(|(last, of)| last.end >= range.start && *of == kind);
+            match last {
+                Some((last, _)) => last.end = last.end.max(range.end),
+                None => ranges.push((range, kind)),
             }
         }
         Some(FileHit { worker: worker as usize, path: self.path(id)?, ranges, passages })
@@ -486,7 +547,7 @@ impl<'a> Selector<'a> {
         if !one.has_word && !is_adjacent {
             return Some(Offer::Refused);
         }
-        if one.has_word && self.is_repeat(ranked.word_hash(id)) {
+        if one.repeats || one.has_word && self.is_repeat(ranked.word_hash(id)) {
             return Some(Offer::Refused);
         }
         let minimal: Vec<u32> = minimal(id.passage, ranked.bounds(id)?).collect();
@@ -513,6 +574,16 @@ impl<'a> Selector<'a> {
             true => (extended, extended_length),
             false => (minimal, least),
         };
+        let reply = ranked.reply(id).and_then(|reply| {
+            let reply = ranked.extended(reply, None, self.limits.excerpt / 2)?;
+            let more = ranked.length(id, reply.iter().copied())? + excerpt_frame;
+            (length + frame + more <= self.left).then_some((reply, more))
+        });
+        let (mut passages, mut length) = (passages, length);
+        if let Some((reply, more)) = reply.filter(|_| one.has_word) {
+            passages.extend(reply);
+            length += more;
+        }
         let hashes = passages
             .iter()
             .filter_map(|passage| ranked.word_hash(PassageId { passage: *passage, ..id }));
