@@ -19,8 +19,8 @@ use crate::analysis::missing::Missing;
 use crate::analysis::settings::PART_GRACE;
 use crate::catalog::Fingerprint;
 use crate::query::{AnswerPage, FileAnswer, INVALID_QUERY, Totals};
-use crate::route::shown_path::{display_path, worker_path};
-use crate::search::ranked::{FileHit, Filters, RankedQuery, shown};
+use crate::route::shown_path::{display_path, is_raw_record, worker_path};
+use crate::search::ranked::{FileHit, Filters, PassageKind, RankedQuery, shown};
 use crate::view::{Folder, Member};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error;
@@ -337,7 +337,12 @@ impl<'a> PassageReader<'a> {
         let text = ranges.iter().filter_map(|range| {
             let (range, kind) = range;
             let text = self.read(*worker, path, range.clone())?;
-            let text = match shown(&text, *kind) {
+            // The escapes of a record are shown as what they stand for.
+            let kind = match kind {
+                PassageKind::File if is_raw_record(path) => PassageKind::Call,
+                kind => *kind,
+            };
+            let text = match shown(&text, kind) {
                 Cow::Borrowed(_) => text,
                 Cow::Owned(readable) => readable.into(),
             };
