@@ -7,54 +7,22 @@ use super::{CLAIM_OF_TESTER, Client, FAILURE, calls, file, follow, worker, worke
 use crate::mount::eventually;
 use crate::support::Mount;
 
-const CODEX: Client = Client {
-    name: "codex",
-    title: "Codex CLI",
-    setup: "scripts/setup --all, if npm is there",
-    store: "home/.codex",
-};
-const GEMINI: Client = Client {
-    name: "gemini",
-    title: "Gemini CLI",
-    setup: "scripts/setup --all, if npm is there",
-    store: "home/.gemini",
-};
-const PI: Client = Client {
-    name: "pi",
-    title: "pi",
-    setup: "scripts/setup --all, if npm is there",
-    store: "home/.pi/agent/sessions",
-};
-const OPENCODE: Client = Client {
-    name: "opencode",
-    title: "opencode",
-    setup: "scripts/setup --all, if npm is there",
-    store: "home/.local/share/opencode",
-};
-const COPILOT_CLI: Client = Client {
-    name: "copilot-cli",
-    title: "GitHub Copilot CLI",
-    setup: "scripts/setup --all, if npm is there",
-    store: "home/.copilot",
-};
-const QWEN_CODE: Client = Client {
-    name: "qwen-code",
-    title: "Qwen Code",
-    setup: "scripts/setup --all, if npm is there",
-    store: "home/.qwen",
-};
-const MINI_SWE_AGENT: Client = Client {
-    name: "mini-swe-agent",
-    title: "mini-swe-agent",
-    setup: "scripts/clients --setup python",
-    store: "runs",
-};
-const OPENHANDS: Client = Client {
-    name: "openhands",
-    title: "OpenHands",
-    setup: "scripts/clients --setup python",
-    store: "conversations",
-};
+const CODEX: Client = from_npm("codex", "Codex CLI", "home/.codex");
+const GEMINI: Client = from_npm("gemini", "Gemini CLI", "home/.gemini");
+const PI: Client = from_npm("pi", "pi", "home/.pi/agent/sessions");
+const OPENCODE: Client = from_npm("opencode", "opencode", "home/.local/share/opencode");
+const COPILOT_CLI: Client = from_npm("copilot-cli", "GitHub Copilot CLI", "home/.copilot");
+const QWEN_CODE: Client = from_npm("qwen-code", "Qwen Code", "home/.qwen");
+const MINI_SWE_AGENT: Client = from_pip("mini-swe-agent", "mini-swe-agent", "runs");
+const OPENHANDS: Client = from_pip("openhands", "OpenHands", "conversations");
+
+const fn from_npm(name: &'static str, title: &'static str, store: &'static str) -> Client {
+    Client { name, title, setup: "scripts/setup --all, if npm is there", store }
+}
+
+const fn from_pip(name: &'static str, title: &'static str, store: &'static str) -> Client {
+    Client { name, title, setup: "scripts/clients --setup python", store }
+}
 
 /// The line by which a masked failure of the tests is suspect.
 const TESTS_FAILED: &str = "2 tests, 1 failed";
@@ -87,7 +55,7 @@ fn assert_changes(mount: &Mount, worker: &str) {
 }
 
 /// Checks a session of small_script.py: the tool, the outcome and the exit code of each call, and
-/// what the mount says beside them.
+/// the facts about the session.
 fn assert_small_session(mount: &Mount, main: &str, wanted: &[(&str, &str, Option<i64>)]) {
     let seen = worker(mount, main);
     let found = seen["tool_calls"].as_array().unwrap().iter().zip(calls(&seen));

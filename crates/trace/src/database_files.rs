@@ -7,7 +7,7 @@ use super::Candidates;
 use super::lenient::{MaybeStr, object};
 use super::probe::Probe;
 use super::sqlite::MAGIC;
-use super::transcript::{Container, DatabaseLayout, Holds, Shape, TranscriptLocation, has_tables};
+use super::transcript::{Container, DatabaseLayout, TranscriptLocation, has_tables};
 use super::walk::walk;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::name::{Name, RelPath};
@@ -43,26 +43,7 @@ pub(super) fn is_database(path: &RelPath) -> bool {
 impl DatabaseFiles {
     /// Returns the location of a database, or of a conversation in it.
     pub(super) fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
-        let (name, parent) = (path.file_name()?, path.parent());
-        let (folder, transcript, holds) = if is_database(path) {
-            (parent, RelPath::from(name.clone()), Holds::Nested)
-        } else if is_database(&parent) {
-            let database = RelPath::from(parent.file_name()?);
-            (parent.parent(), database.join(&name), Holds::One)
-        } else {
-            return None;
-        };
-        Some(TranscriptLocation {
-            folder,
-            transcript,
-            container: Container::Database(self.tables),
-            shape: Shape::Lines,
-            holds,
-            session: None,
-            agent: None,
-            name,
-            metadata: None,
-        })
+        TranscriptLocation::in_container(path, is_database, Container::Database(self.tables))
     }
 
     /// Finds the files of a store that may be databases.

@@ -11,9 +11,9 @@ use super::blocks::{MessageBlocks, content_text, value_text};
 use super::lenient::{MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, Container, Holds, IndexBuilder, RawRecord, ResultPart, Role,
-    Session, Shape, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict,
-    ZIP_MAGIC, parse_millis,
+    Arguments, CallPart, CallRecord, Container, IndexBuilder, RawRecord, ResultPart, Role, Session,
+    TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict, ZIP_MAGIC,
+    parse_millis,
 };
 use super::value::truncate;
 use swarmletfs_base::error::Result;
@@ -148,26 +148,7 @@ impl TranscriptFormat for InspectAi {
     }
 
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation> {
-        let (name, parent) = (path.file_name()?, path.parent());
-        let (folder, transcript, holds) = if is_log(path) {
-            (parent, RelPath::from(name.clone()), Holds::Nested)
-        } else if is_log(&parent) {
-            let log = RelPath::from(parent.file_name()?);
-            (parent.parent(), log.join(&name), Holds::One)
-        } else {
-            return None;
-        };
-        Some(TranscriptLocation {
-            folder,
-            transcript,
-            container: Container::Samples,
-            shape: Shape::Lines,
-            holds,
-            session: None,
-            agent: None,
-            name,
-            metadata: None,
-        })
+        TranscriptLocation::in_container(path, is_log, Container::Samples)
     }
 
     fn states_status(&self) -> bool {
@@ -184,11 +165,11 @@ impl TranscriptFormat for InspectAi {
             IndexBuilder::set_fact(&mut index.index.facts.root, line.run.as_str());
             index.set_default_model(0, line.model.as_str());
         }
-        let last_text =
-            index.conversation(0).and_then(|own| Some(own.last_text.as_ref()?.head.clone()));
         let mut span = record.span;
-        // The work that was handed in by a call.
-        let is_said = last_text.is_some_and(|text| text.trim() == line.completion.as_str().trim());
+        // Otherwise a call handed it in.
+        let is_said = index.index.main.last_text.as_ref().is_some_and(|text| {
+            line.kind.as_str() == "end" && text.head.trim() == line.completion.as_str().trim()
+        });
         span.part = u8::from(is_said);
         index.add_turns(0, span, &turns(&line, is_said));
         match line.kind.as_str() {

@@ -184,7 +184,7 @@ struct ExportedWorkers<'a> {
     reader: &'a TreeReader,
     overview: &'a Overview,
     redaction: Option<Redaction>,
-    /// The IDs that were given out. Those of two workers can be equal, as after a redaction.
+    /// The IDs that were given out. Two workers can have the same one, as after a redaction.
     known: HashSet<String>,
 }
 

@@ -20,6 +20,13 @@ pub fn printable(json: &str) -> String {
     out
 }
 
+/// Decodes a part of a string literal, up to the end of the literal if the part has it. Returns
+/// `None` if it is not part of a literal.
+pub fn decode_literal(part: &str) -> Option<String> {
+    let literal = format!("\"{part}\"");
+    serde_json::Deserializer::from_str(&literal).into_iter::<String>().next()?.ok()
+}
+
 /// Returns the bytes of a name or path in hexadecimal, or `None` if it is UTF-8.
 pub fn hex(name: &[u8]) -> Option<String> {
     let is_text = std::str::from_utf8(name).is_ok();

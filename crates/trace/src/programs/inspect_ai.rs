@@ -196,6 +196,17 @@ fn log_that_grows_keeps_its_samples() {
 }
 
 #[test]
+fn torn_log_is_named_each_time_it_is_listed() {
+    let mut torn = document(&[repair(), repair()]);
+    torn.truncate(torn.len() - 20);
+    let (store, live) = (store(&[("a.json", torn)]), format("inspect-ai"));
+    for _ in 0..2 {
+        let found = live.find_workers(&store).unwrap();
+        assert_eq!((found.folders.len(), found.skipped.is_empty()), (1, false));
+    }
+}
+
+#[test]
 fn numbers_that_json_lacks_cost_no_sample() {
     let text = String::from_utf8(document(&[repair()])).unwrap();
     let odd =

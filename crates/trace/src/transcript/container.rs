@@ -7,7 +7,7 @@ use super::continued_file::{self, ContinuedFile};
 use super::database::{DatabaseFile, Databases};
 use super::folder_file::{FolderFile, FolderListings};
 use super::location::{Container, TranscriptLocation};
-use super::samples::{EvalLogs, SampleFile};
+use super::samples::EvalLogs;
 use super::spans::{SpanFile, SpanGroups};
 use swarmletfs_base::error::Result;
 use swarmletfs_base::store::{File, Meta, Store};
@@ -42,7 +42,7 @@ pub(super) fn open(
         Container::Database(layout) => {
             Ok(Box::new(DatabaseFile::new(folder, location, layout, &containers.databases)?))
         }
-        Container::Samples => Ok(Box::new(SampleFile::new(folder, location, &containers.logs)?)),
+        Container::Samples => Ok(Box::new(containers.logs.open(folder, location)?)),
     }
 }
 

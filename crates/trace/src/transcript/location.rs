@@ -148,6 +148,36 @@ impl TranscriptLocation {
         })
     }
 
+    /// Creates the location of a file that holds many conversations, or of one of them: a name
+    /// beneath the path of the file. `is_container` tells the files by their paths. Returns `None`
+    /// for any other path.
+    pub(crate) fn in_container(
+        path: &RelPath,
+        is_container: impl Fn(&RelPath) -> bool,
+        container: Container,
+    ) -> Option<TranscriptLocation> {
+        let (name, parent) = (path.file_name()?, path.parent());
+        let (folder, transcript, holds) = if is_container(path) {
+            (parent, RelPath::from(name.clone()), Holds::Nested)
+        } else if is_container(&parent) {
+            let file = RelPath::from(parent.file_name()?);
+            (parent.parent(), file.join(&name), Holds::One)
+        } else {
+            return None;
+        };
+        Some(TranscriptLocation {
+            folder,
+            transcript,
+            container,
+            shape: Shape::Lines,
+            holds,
+            session: None,
+            agent: None,
+            name,
+            metadata: None,
+        })
+    }
+
     /// Returns the same location with the directory that holds it one name further up.
     pub(crate) fn above(self) -> Option<TranscriptLocation> {
         let below = RelPath::from(self.folder.file_name()?);

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::super::json_text::json_text;
 use super::super::lenient::{MaybeStr, MaybeU64, object};
 use super::cached_transcript::TranscriptVersion;
 use super::location::TranscriptLocation;
@@ -24,7 +25,6 @@ use super::zstd::Decompressed;
 use swarmletfs_base::digest::digest;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
-use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, Identity, Meta, Store, Time, copy_from, read_range};
 
 /// The bytes with which an archive begins.
@@ -55,12 +55,15 @@ struct KeptSample {
     path: RelPath,
     version: TranscriptVersion,
     lines: Arc<[u8]>,
+    facts: SampleFacts,
 }
 
 struct LogListing {
     version: TranscriptVersion,
     header: EvalHeader,
     samples: BTreeMap<Name, SampleEntry>,
+    /// The error that ended the list early.
+    error: Option<Error>,
     /// Sizes of the samples that were read, and the times of their ends in milliseconds.
     facts: Mutex<HashMap<Name, SampleFacts>>,
 }
@@ -85,96 +88,11 @@ enum SamplePlace {
     Range(u64, usize),
 }
 
-impl EvalLogs {
-    /// Returns the names of the samples in the log at `path`, sorted. If it cannot be read, returns
-    /// the error, and the samples that were there before.
-    pub(super) fn samples(&self, store: &dyn Store, path: &RelPath) -> (Vec<Name>, Option<Error>) {
-        let listing = self.listing(store, path, path);
-        let names = |listing: &LogListing| listing.samples.keys().cloned().collect();
-        match listing {
-            Ok((listing, error)) => (names(&listing), error),
-            // It may be in the middle of being written.
-            Err(error) => {
-                let known = self.listings.lock().get(path).cloned();
-                (known.as_deref().map(names).unwrap_or_default(), Some(error))
-            }
-        }
-    }
-
-    /// Returns the listing of the log at `path` in `folder`, whose path from the store's root is
-    /// `key`, and the error that ended it early.
-    fn listing(
-        &self,
-        folder: &dyn Store,
-        path: &RelPath,
-        key: &RelPath,
-    ) -> Result<(Arc<LogListing>, Option<Error>)> {
-        let version = TranscriptVersion::new(folder.stat(path)?);
-        let known = self.listings.lock().get(key).cloned();
-        if let Some(known) = known.filter(|known| known.version == version) {
-            return Ok((known, None));
-        }
-        let file = folder.open(path)?;
-        let (header, samples, error) = list(&*file)?;
-        let listing = LogListing { version, header, samples, facts: Mutex::default() };
-        let listing = Arc::new(listing);
-        let mut listings = self.listings.lock();
-        if listings.len() >= LOGS_MAX {
-            listings.clear();
-        }
-        listings.insert(key.clone(), listing.clone());
-        Ok((listing, error))
-    }
-
-    /// Returns the lines of the sample at `location` in the entered directory `folder`.
-    fn lines(
-        &self,
-        folder: &dyn Store,
-        location: &TranscriptLocation,
-    ) -> Result<(Arc<LogListing>, Arc<[u8]>)> {
-        let (path, log) = (location.path(), location.transcript.parent());
-        let (listing, _) = self.listing(folder, &log, &path.parent())?;
-        let entry = listing.samples.get(&location.name).ok_or(Error::NotFound)?;
-        let mut kept = self.kept.lock();
-        let known = kept.iter().find(|kept| kept.path == path && kept.version == listing.version);
-        if let Some(known) = known {
-            let lines = known.lines.clone();
-            drop(kept);
-            return Ok((listing, lines));
-        }
-        drop(kept);
-        let text = read_sample(&*folder.open(&log)?, entry.place)?;
-        let (lines, ended) = sample_lines(&listing.header, &text);
-        let lines: Arc<[u8]> = lines.into();
-        let facts = SampleFacts { size: lines.len() as u64, ended };
-        listing.facts.lock().insert(location.name.clone(), facts);
-        kept = self.kept.lock();
-        kept.retain(|kept| kept.path != path);
-        kept.push_back(KeptSample { path, version: listing.version, lines: lines.clone() });
-        while kept.iter().map(|kept| kept.lines.len()).sum::<usize>() > KEPT_BYTES && kept.len() > 1
-        {
-            kept.pop_front();
-        }
-        drop(kept);
-        Ok((listing, lines))
-    }
-
-    /// Returns the metadata of a sample as a file. Its time is its end, so that it stays when the
-    /// log grows.
-    pub(super) fn meta(&self, folder: &dyn Store, location: &TranscriptLocation) -> Result<Meta> {
-        let log = location.transcript.parent();
-        let (listing, _) = self.listing(folder, &log, &location.path().parent())?;
-        let known = listing.facts.lock().get(&location.name).copied();
-        let facts = match known {
-            Some(facts) => facts,
-            None => {
-                let (listing, _) = self.lines(folder, location)?;
-                let facts = listing.facts.lock().get(&location.name).copied();
-                facts.ok_or(Error::NotFound)?
-            }
-        };
-        let own = folder.stat(&log)?;
-        let sum = listing.samples.get(&location.name).map_or(0, |entry| entry.sum);
+impl LogListing {
+    /// Returns the metadata of a sample as a file. `own` is that of the log. Its time is its end, so
+    /// that it stays when the log grows.
+    fn meta(&self, own: Meta, name: &Name, facts: SampleFacts) -> Meta {
+        let sum = self.samples.get(name).map_or(0, |entry| entry.sum);
         let stated = facts.ended.map(|millis| Time {
             secs: millis.div_euclid(1_000),
             // The part below a millisecond tells states with the same size and time apart.
@@ -182,10 +100,109 @@ impl EvalLogs {
         });
         let time = stated.filter(|time| *time <= own.mtime).unwrap_or(own.mtime);
         let mut hash = blake3::Hasher::new();
-        hash.update(location.name.as_bytes()).update(&sum.to_le_bytes());
-        let ino = u64::from_le_bytes(digest(&hash));
-        let identity = Identity { ino, ..own.identity };
-        Ok(Meta { size: facts.size, nlink: 1, identity, mtime: time, ctime: time, ..own })
+        hash.update(name.as_bytes()).update(&sum.to_le_bytes());
+        let identity = Identity { ino: u64::from_le_bytes(digest(&hash)), ..own.identity };
+        Meta { size: facts.size, nlink: 1, identity, mtime: time, ctime: time, ..own }
+    }
+}
+
+impl EvalLogs {
+    /// Returns the names of the samples in the log at `path`, sorted. If it cannot be read, returns
+    /// the error, and the samples that were there before.
+    pub(super) fn samples(&self, store: &dyn Store, path: &RelPath) -> (Vec<Name>, Option<Error>) {
+        let (listing, error) = match self.listing(store, path, path) {
+            Ok((_, listing)) => (Some(listing.clone()), listing.error.clone()),
+            // It may be in the middle of being written.
+            Err(error) => (self.listings.lock().get(path).cloned(), Some(error)),
+        };
+        let names = listing.iter().flat_map(|listing| listing.samples.keys()).cloned();
+        (names.collect(), error)
+    }
+
+    /// Returns the metadata and the listing of the log at `path` in `folder`, whose path from the
+    /// store's root is `key`.
+    fn listing(
+        &self,
+        folder: &dyn Store,
+        path: &RelPath,
+        key: &RelPath,
+    ) -> Result<(Meta, Arc<LogListing>)> {
+        let own = folder.stat(path)?;
+        let version = TranscriptVersion::new(own);
+        let known = self.listings.lock().get(key).cloned();
+        if let Some(known) = known.filter(|known| known.version == version) {
+            return Ok((own, known));
+        }
+        let file = folder.open(path)?;
+        let (header, samples, error) = list(&*file)?;
+        let facts = Mutex::default();
+        let listing = Arc::new(LogListing { version, header, samples, error, facts });
+        let mut listings = self.listings.lock();
+        if listings.len() >= LOGS_MAX {
+            listings.clear();
+        }
+        listings.insert(key.clone(), listing.clone());
+        Ok((own, listing))
+    }
+
+    /// Opens the sample at `location` in the entered directory `folder`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be read, or has no such sample.
+    pub(super) fn open(
+        &self,
+        folder: &dyn Store,
+        location: &TranscriptLocation,
+    ) -> Result<SampleFile> {
+        let (path, log, name) = (location.path(), location.transcript.parent(), &location.name);
+        let (own, listing) = self.listing(folder, &log, &path.parent())?;
+        let entry = listing.samples.get(name).ok_or(Error::NotFound)?;
+        let known = {
+            let kept = self.kept.lock();
+            let mut kept = kept.iter();
+            let known = kept.find(|kept| kept.path == path && kept.version == listing.version);
+            known.map(|kept| (kept.lines.clone(), kept.facts))
+        };
+        let (lines, facts) = match known {
+            Some(known) => known,
+            None => {
+                let text = read_sample(&*folder.open(&log)?, entry.place)?;
+                let (lines, ended) = sample_lines(&listing.header, &text);
+                let facts = SampleFacts { size: lines.len() as u64, ended };
+                let lines: Arc<[u8]> = lines.into();
+                self.keep(KeptSample {
+                    path,
+                    version: listing.version,
+                    lines: lines.clone(),
+                    facts,
+                });
+                listing.facts.lock().insert(name.clone(), facts);
+                (lines, facts)
+            }
+        };
+        Ok(SampleFile { meta: listing.meta(own, name, facts), lines })
+    }
+
+    fn keep(&self, sample: KeptSample) {
+        let mut kept = self.kept.lock();
+        kept.retain(|other| other.path != sample.path);
+        kept.push_back(sample);
+        let mut size = kept.iter().map(|kept| kept.lines.len()).sum::<usize>();
+        while size > KEPT_BYTES && kept.len() > 1 {
+            size -= kept.pop_front().map_or(0, |first| first.lines.len());
+        }
+    }
+
+    /// Returns the metadata of a sample as a file.
+    pub(super) fn meta(&self, folder: &dyn Store, location: &TranscriptLocation) -> Result<Meta> {
+        let log = location.transcript.parent();
+        let (own, listing) = self.listing(folder, &log, &location.path().parent())?;
+        let known = listing.facts.lock().get(&location.name).copied();
+        match known {
+            Some(facts) => Ok(listing.meta(own, &location.name, facts)),
+            None => self.open(folder, location)?.meta(),
+        }
     }
 }
 
@@ -193,23 +210,6 @@ impl EvalLogs {
 pub(super) struct SampleFile {
     lines: Arc<[u8]>,
     meta: Meta,
-}
-
-impl SampleFile {
-    /// Opens the sample at `location` in the entered directory `folder`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the log cannot be read, or has no such sample.
-    pub(super) fn new(
-        folder: &dyn Store,
-        location: &TranscriptLocation,
-        logs: &EvalLogs,
-    ) -> Result<SampleFile> {
-        let (_, lines) = logs.lines(folder, location)?;
-        let meta = logs.meta(folder, location)?;
-        Ok(SampleFile { meta: Meta { size: lines.len() as u64, ..meta }, lines })
-    }
 }
 
 impl File for SampleFile {
@@ -292,7 +292,7 @@ fn read_sample(file: &dyn File, place: SamplePlace) -> Result<String> {
     };
     let mut bytes = Vec::new();
     reader.take(TEXT_MAX + 1).read_to_end(&mut bytes).map_err(|_| DAMAGED)?;
-    to_text(bytes)
+    to_text(&bytes)
 }
 
 fn open_archive<'a>(file: &'a dyn File, buffer: &mut [u8]) -> Result<ZipArchive<StoreReader<'a>>> {
@@ -303,55 +303,14 @@ fn open_archive<'a>(file: &'a dyn File, buffer: &mut [u8]) -> Result<ZipArchive<
 
 fn read_text(size: u64, file: &dyn File, offset: u64) -> Result<String> {
     let bytes = read_range(file, offset, usize::try_from(size).unwrap_or(usize::MAX))?;
-    to_text(bytes)
+    to_text(&bytes)
 }
 
-/// Returns JSON text. Numbers that JSON does not have, which Python writes, become texts of the
-/// same length.
-fn to_text(mut bytes: Vec<u8>) -> Result<String> {
+fn to_text(bytes: &[u8]) -> Result<String> {
     if bytes.len() as u64 > TEXT_MAX {
         return Err(Error::Malformed("a text of more than 256 MiB"));
     }
-    let words: [(&[u8], &[u8]); 2] = [(b"NaN", b"\"\" "), (b"Infinity", b"\"\"      ")];
-    for (word, text) in words {
-        let found: Vec<usize> = memchr::memmem::find_iter(&bytes, word).collect();
-        let (mut seen, mut in_text) = (0, false);
-        for at in found {
-            let (_, rest) = bytes.split_at_known(seen);
-            in_text = ends_in_text(rest.split_at_known(at - seen).0, in_text);
-            seen = at;
-            if in_text {
-                continue;
-            }
-            if let Some(place) = bytes.get_mut(at..at + word.len()) {
-                place.copy_from_slice(text);
-            }
-            if let Some(sign) = at.checked_sub(1).and_then(|at| bytes.get_mut(at))
-                && *sign == b'-'
-            {
-                *sign = b' ';
-            }
-        }
-    }
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-}
-
-/// Returns true if the JSON text `bytes`, which begins inside a string or outside, ends inside one.
-fn ends_in_text(bytes: &[u8], mut in_text: bool) -> bool {
-    let mut rest = bytes;
-    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
-        let skipped = match rest.get(at) {
-            Some(b'\\') if in_text => at + 2,
-            Some(b'"') => {
-                in_text = !in_text;
-                at + 1
-            }
-            _ => at + 1,
-        };
-        rest = rest.split_at_most(skipped).1;
-    }
-    in_text
+    Ok(json_text(bytes).into_owned())
 }
 
 /// A file of a store, for the reader of archives.

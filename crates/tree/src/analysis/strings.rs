@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use swarmletfs_base::failure_signs::{self, SignStrength};
+use swarmletfs_base::text::json::decode_literal;
 use swarmletfs_trace::python_to_json;
 
 /// Maximum length of a key that is put before its text, in bytes.
@@ -27,13 +28,8 @@ pub(super) fn is_structured(raw: &[u8]) -> bool {
 /// Decodes a part of a string literal up to the end of the literal. Returns `part` unchanged if it
 /// is not part of a literal.
 pub(super) fn unescaped(part: &str) -> String {
-    let literal = format!("\"{part}\"");
-    let decoded = serde_json::Deserializer::from_str(&literal)
-        .into_iter::<String>()
-        .next()
-        .and_then(Result::ok);
     // A quote before the first escape opens a string.
-    decoded
+    decode_literal(part)
         .filter(|text| part.find('\\').is_some_and(|escape| text.len() > escape))
         .unwrap_or_else(|| part.to_owned())
 }

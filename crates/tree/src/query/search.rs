@@ -102,7 +102,9 @@ impl FileQuery for SearchQuery {
             let is_late = reading.ran_out() || showing.ran_out() || reader.is_late();
             input.missing(totals.searched.unsearched.late, is_late)
         };
-        let formatter = AnswerFormatter { query: self, totals: &totals, budget, missing: &missing };
+        let (query, parsed) = (self, &parsed);
+        let formatter =
+            AnswerFormatter { query, parsed, totals: &totals, budget, missing: &missing };
         let is_one = matches!(scope, Scope::Worker(_));
         let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
         answer.page.is_complete &= phrases_read && totals.searched.is_whole() && showing.has_time();
@@ -235,6 +237,7 @@ const REPEATED_WEIGHT: u32 = 60;
 /// Characters with a meaning in a glob. A value of `worker:` without them is an id.
 const GLOB_CHARACTERS: [char; 8] = ['*', '?', '[', ']', '{', '}', '!', '\\'];
 
+/// Number of hands between a record and what it tells.
 const RECORD: usize = 2;
 
 /// Returns 0 for a file that tells something at first hand, 1 for one that repeats a part of the

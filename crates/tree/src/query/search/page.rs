@@ -88,6 +88,7 @@ impl SearchAnswer {
 
 pub(super) struct AnswerFormatter<'a> {
     pub query: &'a SearchQuery,
+    pub parsed: &'a RankedQuery,
     pub totals: &'a Totals,
     pub budget: Budget,
     /// Returns the parts that the deadline has cut off so far.
@@ -163,7 +164,7 @@ impl AnswerFormatter<'_> {
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
         if self.totals.matches == 0 {
-            let query = RankedQuery::parse(&self.query.words);
+            let query = self.parsed;
             head.push_str("no passage");
             if query.filters != Filters::default() {
                 head.push_str(" that matches the filters");
@@ -185,9 +186,9 @@ impl AnswerFormatter<'_> {
                 let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
-        let without = RankedQuery::parse(&self.query.words).without;
+        let without = self.parsed.without.join(", ");
         if !without.is_empty() {
-            let _ = write!(head, "; without {}", one_line(&without.join(", "), QUERY_MAX));
+            let _ = write!(head, "; without {}", one_line(&without, QUERY_MAX));
         }
         let _ = write!(head, "; {}", self.totals.searched);
         if let Some(missing) = missing {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use swarmletfs_base::split::Split;
+use swarmletfs_base::text::json::decode_literal;
 
 /// The path of the conversation in a worker's directory.
 pub const CONVERSATION: &[u8] = b"thread.jsonl";
@@ -185,27 +186,11 @@ pub fn shown(raw: &str, kind: PassageKind) -> Cow<'_, str> {
             shown.push_str("thinks: ");
         }
         let text = line.split_at_most(start).1;
-        let text = text.get(..end_of_string(text)).unwrap_or(text);
-        match serde_json::from_str::<Cow<'_, str>>(&format!("\"{text}\"")) {
-            Ok(text) => shown.push_str(&text),
-            Err(_) => shown.push_str(text),
-        }
+        let decoded = decode_literal(text);
+        shown.push_str(decoded.as_deref().unwrap_or(text));
         shown.push('\n');
     }
     Cow::Owned(shown)
-}
-
-/// Returns where a JSON string ends that `text` begins inside of.
-fn end_of_string(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        match bytes.get(at + found) {
-            Some(b'\\') => at += found + 2,
-            _ => return at + found,
-        }
-    }
-    text.len()
 }
 
 #[cfg(test)]

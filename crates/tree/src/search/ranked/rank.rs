@@ -164,6 +164,10 @@ impl RankedPassages {
             let hands = worker.chunk_by(is_in_same_chunk).map(|chunk| self.hand(chunk, hand));
             let hands: Vec<usize> = hands.collect();
             let last = hands.iter().copied().max().unwrap_or_default();
+            // Most workers have no word of the query in a file that repeats others.
+            if last == 0 {
+                continue;
+            }
             let mut known: Vec<u64> = Vec::new();
             for number in 0..=last {
                 let mut more = Vec::new();
