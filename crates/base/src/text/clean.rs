@@ -113,6 +113,9 @@ const MARKERS: [&str; 2] = ["[EVIDENCE:", "[TOOL_OUTPUT:"];
 const LINE_PREFIXES: [&str; 4] = ["[...", "[FAILED]", "[SUSPECT]", "[DOUBTFUL]"];
 /// Prefixes of generated lines after their dashes.
 const AFTER_DASHES: [&str; 2] = ["Evidence for", "End Evidence"];
+/// Prefixes of lines of a conversation, which name who speaks.
+const SPEAKERS: [&str; 6] =
+    ["user:", "assistant:", "system:", "thinks:", "user thinks:", "assistant thinks:"];
 /// Number of characters other than white space that are compared with a prefix.
 const PREFIX_MAX: usize = 20;
 
@@ -186,6 +189,12 @@ struct LookAlikes {
     /// Prefixes folded for ASCII text, the common case.
     ascii: Vec<String>,
     unicode: Vec<String>,
+}
+
+/// Returns true if a line of worker text could pass for the beginning of a message.
+pub fn names_a_speaker(line: &str) -> bool {
+    static LOOK_ALIKES: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(&SPEAKERS));
+    LOOK_ALIKES.matches_start(&cleaned(line.as_bytes()).text)
 }
 
 impl LookAlikes {
