@@ -89,8 +89,8 @@ enum SamplePlace {
 }
 
 impl LogListing {
-    /// Returns the metadata of a sample as a file; `own` is the metadata of the log. The time is the
-    /// end of the sample, so that it stays when the log grows.
+    /// Returns the metadata of a sample as a file; `own` is the metadata of the log. The time is
+    /// the end of the sample, so that it stays when the log grows.
     fn meta(&self, own: Meta, name: &Name, facts: SampleFacts) -> Meta {
         let sum = self.samples.get(name).map_or(0, |entry| entry.sum);
         let stated = facts.ended.map(|millis| Time {
