@@ -225,6 +225,48 @@ fn readers_of_a_growing_session_see_no_mix() {
     });
 }
 
+/// Promise: The end of a file that grows is never shown as zeros.
+///
+/// The kernel fills the rest of the last page with zeros. It must not show them once the size has
+/// grown, not even before it drops the page.
+#[test]
+fn end_of_a_growing_file_is_never_zeros() {
+    needs_fuse!();
+    const PIECE: &[u8] = b"{\"type\":\"progress\",\"data\":\"one more line\"}\n";
+    // Larger files are read by the kernel itself.
+    const SIZE: usize = 100 << 10;
+    let (store, path) = session(&new_transcript());
+    let mount = Mount::new(&store.path());
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for reader in 0..4 {
+            let (mount, ended) = (&mount, &ended);
+            scope.spawn(move || {
+                let at = mount.at("workers/s/source.jsonl");
+                let held = File::open(&at).unwrap();
+                while !ended.load(Ordering::Relaxed) {
+                    if reader == 0 {
+                        // Tells the kernel the new size.
+                        drop(File::open(&at).unwrap());
+                        continue;
+                    }
+                    let mut bytes = [b' '; 4_096];
+                    let end = held.metadata().unwrap().len().saturating_sub(4_096);
+                    std::os::unix::fs::FileExt::read_at(&held, &mut bytes, end).unwrap();
+                    assert!(!bytes.contains(&0), "zeros at the end, from {end} on");
+                }
+            });
+        }
+        let mut size = new_transcript().bytes().len();
+        while size < SIZE {
+            append(&path, PIECE);
+            size += PIECE.len();
+            drop(File::open(mount.at("workers/s/source.jsonl")).unwrap());
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn overwritten_replaced_and_removed_transcripts_are_current() {
     needs_fuse!();

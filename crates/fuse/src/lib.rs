@@ -107,7 +107,9 @@ use readers::{AttrReaders, ListedLookups, OpenTrail, Reader};
 use service::Service;
 use swarmletfs_base::error::Error;
 use swarmletfs_tree::route::ContentKind;
-use swarmletfs_tree::tree::{Attr, DirPosition, ListedEntry, Lookup, NodeKind, RequestClass, Tree};
+use swarmletfs_tree::tree::{
+    Attr, DirPosition, ListedEntry, Lookup, NodeKind, PageCache, RequestClass, Tree,
+};
 
 const BLOCK: u32 = 4_096;
 /// ioctl commands that set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
@@ -117,6 +119,8 @@ struct FuseAdapter {
     service: Arc<ArcSwap<Service>>,
     owner_dirs: Option<OwnerDirs>,
     passthrough: Arc<PassthroughFiles>,
+    /// True if a file may bypass the page cache and yet be mapped.
+    may_bypass_cache: bool,
     /// Set if opens are recorded.
     trail: Option<Arc<OpenTrail>>,
     /// True if the kernel sends a request to open a directory. Otherwise it reads directories
@@ -214,8 +218,12 @@ fn empty_attr(ino: u64, kind: FileType, mode: u32) -> FileAttr {
     }
 }
 
-fn keep_cache_flag(is_valid: bool) -> FopenFlags {
-    if is_valid { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+fn cache_flag(cache: PageCache, may_bypass: bool) -> FopenFlags {
+    match cache {
+        PageCache::Keep => FopenFlags::FOPEN_KEEP_CACHE,
+        PageCache::Bypass if may_bypass => FopenFlags::FOPEN_DIRECT_IO,
+        PageCache::Bypass | PageCache::Refill => FopenFlags::empty(),
+    }
 }
 
 /// The offset after the last entry of any listing: a reader there needs no listing to continue.
@@ -282,6 +290,9 @@ impl Filesystem for FuseAdapter {
             // would request attributes of the first part of a long listing only.
             let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         }
+        // From Linux 6.6. Without it, a file that bypasses the page cache cannot be mapped shared.
+        self.may_bypass_cache =
+            config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         self.passthrough.negotiate(config);
         Ok(())
     }
@@ -363,7 +374,7 @@ impl Filesystem for FuseAdapter {
         if self.owner_dirs(ino).is_some() {
             return reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
         }
-        let passthrough = self.passthrough.clone();
+        let (passthrough, may_bypass) = (self.passthrough.clone(), self.may_bypass_cache);
         let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
             ino,
@@ -383,7 +394,7 @@ impl Filesystem for FuseAdapter {
                 let (fh, size) = (FileHandle(opened.fh), opened.passthrough_size);
                 match passthrough.open(ino.0, size, &reply, || tree.backing(opened.fh)) {
                     Some(backing) => reply.opened_passthrough(fh, FopenFlags::empty(), &backing),
-                    None => reply.opened(fh, keep_cache_flag(opened.keep_cache)),
+                    None => reply.opened(fh, cache_flag(opened.cache, may_bypass)),
                 }
             },
         );

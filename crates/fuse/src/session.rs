@@ -99,6 +99,7 @@ pub fn mount_with(
         service: service.clone(),
         owner_dirs: extras.owner_dirs,
         passthrough: Arc::default(),
+        may_bypass_cache: false,
         opens_directories,
         attr_readers: lists_attrs.then(Arc::default),
         trail: extras.log.map(|log| Arc::new(OpenTrail::new(log))),

@@ -35,7 +35,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -65,6 +65,8 @@ use swarmletfs_base::store::File;
 
 /// Time for which the kernel may cache a name or attributes of a worker's file or of a directory.
 const TTL: Duration = Duration::from_secs(1);
+/// Time since the last change of a file after which it is expected to stay as it is.
+const SETTLED: Duration = Duration::from_secs(3_600);
 /// Time for which the kernel may cache attributes of one version of a generated file. A version
 /// never changes.
 const TTL_VERSION: Duration = Duration::from_secs(3_600);
@@ -92,8 +94,19 @@ pub struct Opened {
     /// `None` if the kernel last received another size: it would read past the size that stat
     /// reports.
     pub passthrough_size: Option<u64>,
-    /// True if the pages in the kernel's cache are still valid.
-    pub keep_cache: bool,
+    pub cache: PageCache,
+}
+
+/// What the kernel does with the pages of a file that this program reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageCache {
+    /// Reads the pages that it has.
+    Keep,
+    /// Drops the pages that it has, and fills new ones.
+    Refill,
+    /// Has none, and asks for each read. A file may be growing, and the kernel would show the rest
+    /// of its last page as zeros for a moment after each new size.
+    Bypass,
 }
 
 pub struct Tree {
@@ -369,7 +382,7 @@ impl Tree {
             }
             let bytes = bytes?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
-            return Ok(Opened { fh, passthrough_size: None, keep_cache: true });
+            return Ok(Opened { fh, passthrough_size: None, cache: PageCache::Keep });
         }
         // The kernel repeats the lookup and then receives the new kind.
         let mut file = self
@@ -384,13 +397,19 @@ impl Tree {
             self.pinned_opens.lock().note_stale(entry.node);
             return Err(Error::Stale);
         }
-        let (keep_cache, is_reported) = {
+        let (is_valid, is_reported) = {
             let (mut inodes, signature) = (self.inodes.lock(), attr.signature());
-            let keep_cache = inodes.record_open(ino, signature, attr.ctime.is_past_tick());
-            (keep_cache, inodes.matches_reported(ino, signature))
+            let is_valid = inodes.record_open(ino, signature, attr.ctime.is_past_tick());
+            (is_valid, inodes.matches_reported(ino, signature))
+        };
+        let age = SystemTime::now().duration_since(attr.ctime.to_system());
+        let cache = match is_valid {
+            _ if !age.is_ok_and(|age| age >= SETTLED) => PageCache::Bypass,
+            true => PageCache::Keep,
+            false => PageCache::Refill,
         };
         let fh = self.handles.lock().add(Handle::File(Some(ino), file));
-        Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache })
+        Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), cache })
     }
 
     /// Opens a worker's file, which is open as `fh`, a second time for FUSE passthrough. Returns
