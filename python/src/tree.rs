@@ -16,7 +16,7 @@ use swarmletfs_tree::analysis::facets::Facet;
 use swarmletfs_tree::query::call_output::CallSelector;
 use swarmletfs_tree::query::compare::{CompareOptions, CompareQuery};
 use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
+use swarmletfs_tree::query::search::{SearchMode, SearchOptions, SearchQuery};
 use swarmletfs_tree::query::wait::WaitCondition;
 use swarmletfs_tree::query::{AnswerPage, FileAnswer, FileQuery};
 use swarmletfs_tree::render::expand::InputFormat;
@@ -180,12 +180,18 @@ impl Tree {
         path: Vec<u8>,
         workers: Option<Vec<String>>,
         words: String,
+        mode: &str,
         glob: Option<String>,
         budget: Option<String>,
     ) -> PyResult<TextAndJson> {
+        let mode = SearchMode::from_name(mode).ok_or_else(|| {
+            let modes = SearchMode::ALL.map(SearchMode::as_str).join(", ");
+            Failure::invalid(format!("cannot search by {mode:?}; try one of {modes}"))
+        })?;
         detached(py, || {
             let budget = budget.as_deref().map(parse_budget).transpose()?;
-            let query = SearchQuery { options: SearchOptions { budget, glob }, words, under: None };
+            let options = SearchOptions { budget, glob, mode };
+            let query = SearchQuery { options, words, under: None };
             self.query(&path, workers.as_deref(), &query, |answer| search_json(&query, answer))
         })
     }

@@ -65,6 +65,7 @@ def test_queries_equal_those_of_the_command_line(swarm: Path) -> None:
         assert [view.search("timeout report", path, budget="1k").data] == json.loads(
             run(swarm, "search", "-b", "1k", "--json", "timeout report", path)
         )
+        assert view.search("how it went", path, mode="meaning").text == run(swarm, "search", "--semantic", "how it went", path)
     answer = view.compare(["builder", view.worker("checker")], aspect="report")
     assert answer.text == run(swarm, "compare", "--aspect", "report", "builder", "checker", code=1)
     assert view.worker("builder").grep("Report", glob="*.md").data["lines"] == 1

@@ -13,7 +13,7 @@ use swarmletfs_base::store::{File, Memory, Meta, Store};
 use swarmletfs_tree::analysis::settings::Control;
 use swarmletfs_tree::catalog::{Freshness, Source};
 use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
+use swarmletfs_tree::query::search::{SearchMode, SearchOptions, SearchQuery};
 use swarmletfs_tree::tree::{ROOT, Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
 
@@ -51,6 +51,8 @@ const PATHS: [&str; 31] = [
     "search.300/disk full",
     "search.64/disk full",
     "search/\"the disk\"",
+    "search.both/disk full",
+    "semantic/disk full",
     "runs/7/search/disk full",
     "workers/w1/search/disk full",
     "compare/w1..w2",
@@ -160,23 +162,25 @@ fn answer_cut_off_at_any_point_is_marked() {
 #[test]
 fn incomplete_answer_shows_what_was_found() {
     let store = Arc::new(store());
-    let query =
-        SearchQuery { options: SearchOptions::default(), words: "disk full".into(), under: None };
-    let (whole, looks) = tree(&store, u64::MAX);
-    whole.search(ROOT, &query).unwrap().unwrap();
-    for steps in points(looks.load(Ordering::SeqCst)) {
-        let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
-        assert!(
-            answer.totals.matches == 0 || !answer.found.shown.is_empty(),
-            "{steps}: {}",
-            answer.page.text
-        );
-        assert_eq!(
-            answer.page.missing.is_some(),
-            says_incomplete("search", answer.page.text.as_bytes()),
-            "{}",
-            answer.page.text
-        );
+    for mode in SearchMode::ALL {
+        let options = SearchOptions { mode, ..SearchOptions::default() };
+        let query = SearchQuery { options, words: "disk full".into(), under: None };
+        let (whole, looks) = tree(&store, u64::MAX);
+        whole.search(ROOT, &query).unwrap().unwrap();
+        for steps in points(looks.load(Ordering::SeqCst)) {
+            let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
+            assert!(
+                answer.totals.matches == 0 || !answer.found.shown.is_empty(),
+                "{steps}: {}",
+                answer.page.text
+            );
+            assert_eq!(
+                answer.page.missing.is_some(),
+                says_incomplete("search", answer.page.text.as_bytes()),
+                "{}",
+                answer.page.text
+            );
+        }
     }
     let options = GrepOptions::default();
     let query = GrepQuery { options, regex: "disk".into(), under: None };

@@ -220,6 +220,7 @@ fn mcp_answers_have_no_invisible_characters() {
         ("changes_since", json!({"cursor": "0"})),
         ("expand", json!({"text": marker})),
         ("search", json!({"query": "needle"})),
+        ("search", json!({"query": "a thing that is hard to find", "mode": "meaning"})),
         ("grep", json!({"pattern": "needle"})),
         ("list_dir", json!({"path": "workers", "details": true})),
         ("list_dir", json!({"path": ".", "recursive": true, "details": true})),

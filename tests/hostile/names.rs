@@ -75,8 +75,9 @@ fn corpus() -> BTreeSet<Vec<u8>> {
 }
 
 /// Names that the program generates in a worker's directory, or derives from those.
-const GENERATED: [&str; 9] = [
+const GENERATED: [&str; 10] = [
     "search",
+    "semantic",
     "summary",
     "index.json",
     "evidence.txt",

@@ -81,6 +81,12 @@ fn tools_return_the_bytes_of_the_tree() {
             "runs/r1/search.1000/number",
         ),
         ("search", json!({"query": "number", "workers": ["b"]}), "workers/b/search/number"),
+        (
+            "search",
+            json!({"query": "full disk", "mode": "meaning", "bytes": 900}),
+            "semantic.900/full disk",
+        ),
+        ("search", json!({"query": "space", "mode": "both"}), "search.both/space"),
         ("grep", json!({"pattern": "square is 4$"}), "grep/square is 4$"),
         (
             "grep",

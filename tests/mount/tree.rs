@@ -30,6 +30,7 @@ fn root_lists_the_files_of_the_swarm() {
         "index.json",
         "runs",
         "search",
+        "semantic",
         "summary",
         "supervisor",
         "workers",
@@ -67,6 +68,7 @@ fn a_store_without_notes_has_no_supervisor() {
             "index.json",
             "runs",
             "search",
+            "semantic",
             "summary",
             "workers"
         ]

@@ -81,11 +81,12 @@ fn random_query(dice: &mut Dice) -> String {
         " status:failed",
         " path:*.md",
     ]);
-    let (scope, size) = (
+    let (scope, dir, size) = (
         dice.pick(&["", "workers/w1/", "by/status/completed/"]),
+        dice.pick(&["search", "search", "semantic", "search.both"]),
         dice.pick(&["", ".900", ".4k", ".100k"]),
     );
-    format!("{scope}search{size}/{}{filter}", words.join(" "))
+    format!("{scope}{dir}{size}/{}{filter}", words.join(" "))
 }
 
 /// Returns a tree that keeps its index in `folder`.

@@ -1,4 +1,4 @@
-//! `search/<words>`: the content of its answers, and the syntax of the query.
+//! `search/<words>` and `semantic/<words>`: the content of its answers, and the syntax of the query.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -208,6 +208,40 @@ fn any_text_is_a_query_or_an_invalid_name() {
     store.write("workers/api/search", "own\n");
     assert_eq!(text(&store.tree(), "workers/api/search.own"), "own\n");
     assert_eq!(found(&store, "workers/api/search/own"), ["api/search.own"]);
+}
+
+/// Promise: `semantic/` finds what is said in other words, and `search.both/` merges both orders.
+#[test]
+fn passages_are_found_by_meaning() {
+    let store = store();
+    store.worker("host", json!({"status": "failed"}));
+    store.call("host", 1, "sh", "ssh: connect to host clifford port 22: Connection refused\n");
+    store.worker("volume", json!({}));
+    let full = "Filesystem 500G 492G 8G 99% /data\nThe backup volume is nearly full.\n";
+    store.call("volume", 1, "sh", full);
+    for (words, first) in [
+        ("running out of disk space", "volume/tool_calls/001_sh.txt"),
+        ("remote machine could not be reached", "host/tool_calls/001_sh.txt"),
+        ("remote machine could not be reached worker:db", "db/tool_calls/002_ssh_exec.txt"),
+        ("remote machine could not be reached -clifford", "db/tool_calls/002_ssh_exec.txt"),
+    ] {
+        for dir in ["semantic", "search.both"] {
+            let found = found(&store, &format!("{dir}/{words}"));
+            assert_eq!(found.first().map(String::as_str), Some(first), "{dir}/{words}: {found:?}");
+        }
+    }
+    let tree = store.tree();
+    let answer = text(&tree, "runs/r1/semantic.400/the machine was unreachable");
+    assert!(answer.len() <= 400 && answer.contains(" closest of "), "{answer}");
+    assert_eq!(paths(&answer).first(), Some(&"db/tool_calls/002_ssh_exec.txt"), "{answer}");
+    let nothing = text(&tree, "semantic/worker:nobody disk");
+    assert!(nothing.contains("no passage to compare"), "{nothing}");
+    let phrase = found(&store, "semantic/\"nearly full\" machine");
+    assert_eq!(phrase, ["volume/tool_calls/001_sh.txt"]);
+    let both = text(&tree, "search.both/unheard of problem");
+    assert!(both.contains("no passage has one of the words, best "), "{both}");
+    assert_eq!(names(&tree, "semantic"), ["README.md"]);
+    assert!(text(&tree, "semantic/README.md").contains("semantic.4k/"));
 }
 
 /// Returns a store with more matches than fit a budget.

@@ -93,6 +93,12 @@ pub fn view(
         &[b"search/README.md"],
         ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None },
     );
+    let meant = include_str!("../../crates/tree/src/route/search/semantic.md");
+    put(&[b"semantic"], ExpectedNode::Folder(None));
+    put(
+        &[b"semantic/README.md"],
+        ExpectedNode::Made { says: ExpectedContent::Exactly(meant), mtime: None },
+    );
     let compared = include_str!("../../crates/tree/src/route/compare/README.md");
     put(&[b"compare"], ExpectedNode::Folder(None));
     put(

@@ -16,6 +16,13 @@ pub fn is_binary(beginning: &[u8]) -> bool {
     memchr::memchr(0, beginning.get(..BINARY_PREFIX).unwrap_or(beginning)).is_some()
 }
 
+/// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
+/// text of other files.
+pub fn is_raw_record(path: &RelPath) -> bool {
+    let name = path.as_bytes();
+    !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
+}
+
 pub struct Glob {
     matcher: GlobMatcher,
     /// True if the glob began with `!`, which inverts it as in ripgrep.

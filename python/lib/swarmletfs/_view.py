@@ -186,15 +186,16 @@ class View:
         path: StrPath | bytes = ".",
         *,
         workers: Iterable[str | RecordedWorker] | None = None,
+        mode: Literal["words", "meaning", "both"] = "words",
         glob: str | None = None,
         budget: Budget | None = None,
     ) -> Answer:
-        """Returns the passages that words match, best first.
+        """Returns the passages that words match, or that are closest to their meaning, best first.
 
         Words may be "phrases", -words, and filters such as `status:failed`.
         """
         ids = None if workers is None else _ids(workers)
-        return _answer(self._tree.search(os.fsencode(path), ids, query, glob, _size(budget)))
+        return _answer(self._tree.search(os.fsencode(path), ids, query, mode, glob, _size(budget)))
 
     def compare(
         self, workers: Iterable[str | RecordedWorker], *, aspect: str | None = None, budget: Budget | None = None

@@ -69,10 +69,11 @@ def tools(view: View) -> list[BaseTool]:
         worker_filter: list[str] | None = None,
         file_pattern: str | None = None,
     ) -> str:
-        """Searches the files of all workers or of those in worker_filter: with grep for a regex, otherwise for
-        words, best passage first. file_pattern is a glob such as *.md."""
-        search = view.grep if search_type == "grep" else view.search
-        return search(query, workers=worker_filter, glob=file_pattern).text
+        """Searches the files of all workers or of those in worker_filter: with grep for a regex, otherwise by
+        words and meaning, best passage first. file_pattern is a glob such as *.md."""
+        if search_type == "grep":
+            return view.grep(query, workers=worker_filter, glob=file_pattern).text
+        return view.search(query, workers=worker_filter, mode="both", glob=file_pattern).text
 
     def summarize_worker_output(worker_id: str, focus: str | None = None) -> str:
         """Summarizes a worker on one screen: outcome and cause, task, tool calls, its final words, and checks of

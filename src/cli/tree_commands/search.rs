@@ -7,12 +7,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::painted_answer;
 use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::model::Outcome;
-use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuery};
+use crate::query::search::{FilePassages, SearchAnswer, SearchMode, SearchOptions, SearchQuery};
 
 pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by the passages, best \
@@ -47,8 +48,21 @@ pub(crate) struct SearchArgs {
     #[arg(value_name = "WORDS")]
     words: String,
 
+    /// Ranks passages by their meaning, as semantic/WORDS does: for words that nobody wrote
+    #[arg(long)]
+    semantic: bool,
+
+    /// Ranks passages by words, by meaning, or by both orders merged
+    #[arg(long, value_name = "MODE", value_parser = modes(), conflicts_with = "semantic")]
+    mode: Option<SearchMode>,
+
     #[command(flatten)]
     query: QueryArgs,
+}
+
+fn modes() -> impl TypedValueParser<Value = SearchMode> {
+    PossibleValuesParser::new(SearchMode::ALL.map(SearchMode::as_str))
+        .map(|name| SearchMode::from_name(&name).unwrap_or_default())
 }
 
 /// Prints the passages and returns the exit code of grep.
@@ -57,8 +71,12 @@ pub(crate) struct SearchArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(crate) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
-    let options =
-        SearchOptions { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
+    let mode = match arguments.mode {
+        _ if arguments.semantic => SearchMode::Meaning,
+        mode => mode.unwrap_or_default(),
+    };
+    let (budget, glob) = (arguments.query.budget, arguments.query.glob.clone());
+    let options = SearchOptions { budget, glob, mode };
     let query = SearchQuery { options, words: arguments.words.clone(), under: None };
     query::run(
         &arguments.query,

@@ -32,6 +32,9 @@ fn search_prints_the_answer_of_the_tree() {
         (&["connection", "runs/latest"], "runs/r1/search/connection"),
         (&["connection", "workers/b"], "workers/b/search/connection"),
         (&["disk", "by/status/failed"], "by/status/failed/search/disk"),
+        (&["--semantic", "out of space", "."], "semantic/out of space"),
+        (&["--semantic", "-b", "300", "disk", "workers/b"], "workers/b/semantic.300/disk"),
+        (&["--mode", "both", "-g", "*.md", "disk"], "search.both@*.md/disk"),
         (&["--no-index", "disk"], "search/disk"),
         (&["--no-cache", "disk"], "search/disk"),
     ] {

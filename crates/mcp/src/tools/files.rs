@@ -18,7 +18,7 @@ use swarmletfs_base::name::{Name, printable};
 use swarmletfs_base::split::Split;
 use swarmletfs_tree::analysis::settings::DEADLINE;
 use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
-use swarmletfs_tree::query::search::{SearchOptions, SearchQuery};
+use swarmletfs_tree::query::search::{SearchMode, SearchOptions, SearchQuery};
 use swarmletfs_tree::query::{FileAnswer, FileQuery};
 use swarmletfs_tree::tree::{Attr, NodeKind, Symlinks, Tree};
 
@@ -425,11 +425,24 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
     }
 }
 
+#[derive(Deserialize, JsonSchema, Clone, Copy, Default)]
+#[serde(rename_all = "snake_case")]
+enum RankingMode {
+    #[default]
+    Words,
+    Meaning,
+    Both,
+}
+
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SearchInput {
     /// The words, phrases and filters
     query: String,
+    /// What ranks passages: words for names and messages, meaning for what nobody wrote in these
+    /// words, or both
+    #[serde(default)]
+    mode: RankingMode,
     /// Search only these workers, by their ids or unique beginnings of them; at most 32
     #[serde(alias = "worker_ids")]
     workers: Option<Vec<String>>,
@@ -451,8 +464,13 @@ struct SearchInput {
 }
 
 fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
-    let options =
-        SearchOptions { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
+    let mode = match args.mode {
+        RankingMode::Words => SearchMode::Words,
+        RankingMode::Meaning => SearchMode::Meaning,
+        RankingMode::Both => SearchMode::Both,
+    };
+    let (budget, glob) = (budget(args.bytes, args.tokens)?, non_empty(args.glob));
+    let options = SearchOptions { budget, glob, mode };
     let query = SearchQuery { options, words: args.query, under: None };
     let scope = SearchScope { workers: args.workers, run: args.run, path: args.path };
     page_output(search_answer(tree, scope, &query)?.page)

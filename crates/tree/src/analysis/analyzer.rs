@@ -13,7 +13,7 @@ use super::facets::{FacetIndexes, KnownFiles};
 use super::settings::{Control, PART_GRACE, Settings, Subject};
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::search::ranked::{Index, WorkerIndex};
+use crate::search::ranked::{Index, IndexPart, WorkerIndex};
 use crate::view::{Member, View};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
@@ -145,15 +145,16 @@ impl Analyzer {
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
+        part: IndexPart,
         deadline: Deadline<'_>,
     ) -> Result<WorkerIndex> {
-        if let Some(indexed) = self.index.cached(member, fingerprint) {
+        if let Some(indexed) = self.index.cached(member, fingerprint, part) {
             return Ok(indexed);
         }
         let subject = Subject::Worker(member.name.clone());
         let (analyzer, member, fingerprint) = (self.clone(), member.clone(), fingerprint.clone());
         self.run_isolated(&subject, PART_GRACE, deadline, move |deadline| {
-            analyzer.index.read(&analyzer.view, &member, &fingerprint, deadline)
+            analyzer.index.read(&analyzer.view, &member, &fingerprint, part, deadline)
         })?
     }
 
@@ -239,8 +240,8 @@ impl Analyzer {
     pub fn backfill(&self) -> bool {
         let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
         step.more = self.cache.backfill(&self.view)
-            || self.index.catch_up(&self.view, &|member, fingerprint, deadline| {
-                self.indexed(member, fingerprint, deadline)
+            || self.index.catch_up(&self.view, &|member, fingerprint, part, deadline| {
+                self.indexed(member, fingerprint, part, deadline)
             });
         let more = step.more;
         drop(step);

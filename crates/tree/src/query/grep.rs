@@ -24,9 +24,8 @@ use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::settings::PART_GRACE;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::route::shown_path::{
-    display_path, is_raw_record, record_format, shown_path, worker_path,
-};
+use crate::route::shown_path::{display_path, record_format, shown_path, worker_path};
+use crate::search::is_raw_record;
 use crate::search::regex::{self, FileMatchCount, FileTraits, Pattern, WorkerMatchCounts};
 use crate::view::Member;
 use swarmletfs_base::deadline::Deadline;

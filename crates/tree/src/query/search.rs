@@ -1,4 +1,5 @@
-//! `search/<words>`: the passages that match the words, the best first, within a budget.
+//! `search/<words>` and `semantic/<words>`: the passages that match the words, or are closest to
+//! their meaning, the best first, within a budget.
 //!
 //! [`crate::search::ranked`] ranks the passages. This module selects workers and files, and
 //! `page` reads the passages and formats the answer.
@@ -10,14 +11,15 @@ use crate::analysis::analyzer::Analyzer;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::route::Scope;
-pub use crate::route::search::{SearchOptions, SearchQuery};
-use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
-use crate::search::Glob;
+pub use crate::route::search::{SearchMode, SearchOptions, SearchQuery};
+use crate::route::shown_path::{shown_path, worker_path};
 use crate::search::ranked::{
-    self, CONVERSATION, FilterValues, Filters, MatchCounts, RankedPassages, RankedQuery,
-    SelectionLimits, Unread, WorkerIndex, WorkerMatches, tool_of,
+    self, CONVERSATION, ClosestPassages, FilterValues, Filters, IndexPart, MatchCounts,
+    QueryMeaning, RankedPassages, RankedQuery, SelectionLimits, Unread, WorkerIndex, WorkerMatches,
+    tool_of,
 };
 use crate::search::regex::Unsearched;
+use crate::search::{Glob, is_raw_record};
 use crate::view::{Member, find_by_prefix};
 use page::{AnswerFormatter, PassageReader};
 pub use page::{FilePassages, SearchAnswer, SearchFound};
@@ -74,11 +76,19 @@ impl FileQuery for SearchQuery {
                 (&member.name, filter.admits(member), percent)
             })
             .collect();
-        let mut ranked =
-            ranked::rank(matches, &parsed, &|worker, path| match admitted.get(worker) {
-                Some((name, true, percent)) => filter.weight(name, path) * percent / 100,
-                _ => 0,
-            });
+        let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
+            Some((name, true, percent)) => filter.weight(name, path) * percent / 100,
+            _ => 0,
+        };
+        let mut ranked = ranked::rank(matches, &parsed, &weigh);
+        let compared = match self.options.mode {
+            SearchMode::Words => None,
+            SearchMode::Meaning | SearchMode::Both => {
+                let is_admitted = |worker| admitted.get(worker).is_some_and(|(_, yes, _)| *yes);
+                let deadline = reading.deadline();
+                Some(compare(analyzer, &workers, &is_admitted, &ranked, &parsed, &weigh, deadline))
+            }
+        };
         let reader = PassageReader::new(analyzer, workers);
         let showing = analyzer.settings.grant(showing);
         let deadline = showing.deadline();
@@ -97,17 +107,39 @@ impl FileQuery for SearchQuery {
             deadline,
         );
         let MatchCounts { passages, files, workers } = ranked.match_counts();
-        let totals = Totals { matches: passages, files, workers, searched };
+        let mut totals = Totals { matches: passages, files, workers, searched };
+        let mut uncompared = 0;
+        if let Some((closest, late)) = &compared {
+            uncompared = *late;
+            if self.options.mode == SearchMode::Meaning {
+                ranked.clear();
+                totals.matches = closest.compared;
+                (totals.files, totals.workers) = (totals.searched.files, totals.searched.workers);
+            }
+            ranked.merge(closest);
+            ranked.retain_phrases(
+                &parsed,
+                &|worker, path, range| reader.read(worker, path, range),
+                deadline,
+            );
+        }
         let missing = || {
             let is_late = reading.ran_out() || showing.ran_out() || reader.is_late();
             input.missing(totals.searched.unsearched.late, is_late)
         };
         let (query, parsed) = (self, &parsed);
-        let formatter =
-            AnswerFormatter { query, parsed, totals: &totals, budget, missing: &missing };
+        let formatter = AnswerFormatter {
+            query,
+            parsed,
+            totals: &totals,
+            uncompared,
+            budget,
+            missing: &missing,
+        };
         let is_one = matches!(scope, Scope::Worker(_));
         let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
-        answer.page.is_complete &= phrases_read && totals.searched.is_whole() && showing.has_time();
+        answer.page.is_complete &=
+            phrases_read && totals.searched.is_whole() && uncompared == 0 && showing.has_time();
         answer
     }
 }
@@ -131,7 +163,7 @@ fn match_workers<'a>(
         deadline,
         |(member, fingerprint), deadline| {
             let fingerprint = fingerprint.as_ref().map_err(Clone::clone)?;
-            let index = analyzer.indexed(member, fingerprint, deadline);
+            let index = analyzer.indexed(member, fingerprint, IndexPart::Words, deadline);
             analyzer.settings.count_one();
             let index = index?;
             let matches = WorkerMatches::new(&index, parsed, &|path| hand(path) < RECORD);
@@ -161,6 +193,47 @@ fn match_workers<'a>(
         }
     }
     (workers, all, searched)
+}
+
+/// Compares the passages of `workers` with the meaning of `parsed`. Returns the closest, and the
+/// number of workers that were not compared, or not wholly, for lack of time.
+fn compare(
+    analyzer: &Analyzer,
+    workers: &ReadWorkers<'_>,
+    is_admitted: &(dyn Fn(usize) -> bool + Sync),
+    ranked: &RankedPassages,
+    parsed: &RankedQuery,
+    weigh: &(dyn Fn(usize, &RelPath) -> u32 + Sync),
+    deadline: Deadline<'_>,
+) -> (ClosestPassages, u64) {
+    let (mut all, mut late) = (ClosestPassages::default(), 0);
+    let Some(meaning) = QueryMeaning::new(parsed) else { return (all, late) };
+    let numbered: Vec<_> =
+        workers.iter().enumerate().filter(|(worker, _)| is_admitted(*worker)).collect();
+    let found = parallel_rounds(
+        &numbered,
+        deadline,
+        |(worker, (member, fingerprint)), deadline| {
+            let index = analyzer.indexed(member, fingerprint, IndexPart::Meaning, deadline)?;
+            // The worker may have changed since its words were read.
+            if !ranked.has_segments(*worker, &index) {
+                return Err(Error::Late);
+            }
+            let weigh = |path: &RelPath| weigh(*worker, path);
+            Ok::<_, Error>((meaning.closest(*worker, &index, parsed, &weigh), index.unread.late))
+        },
+        |found| found.as_ref().map_or_else(Error::is_timeout, |(_, late)| *late > 0),
+    );
+    for found in found {
+        match found {
+            Ok((closest, unread)) => {
+                all.add(closest);
+                late += u64::from(unread > 0);
+            }
+            Err(error) => late += u64::from(error.is_timeout()),
+        }
+    }
+    (all, late)
 }
 
 fn coverage(index: &WorkerIndex) -> Coverage {

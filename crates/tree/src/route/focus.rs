@@ -13,6 +13,7 @@ pub(super) fn parse_name(name: &Name) -> Option<SearchQuery> {
     let name = ParsedName::parse(name).filter(|name| name.word == SUMMARY)?;
     let (budget, others) = name.budget()?;
     let words = name.target.filter(|words| others.is_empty() && has_word(words))?;
-    let options = SearchOptions { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
+    let budget = Some(budget.unwrap_or(Budget::FOCUS));
+    let options = SearchOptions { budget, ..SearchOptions::default() };
     Some(SearchQuery { options, words, under: None })
 }

@@ -1,5 +1,5 @@
 //! Directories whose files are answers to queries: `grep/<regex>`, `search/<words>`,
-//! `compare/<a>..<b>`.
+//! `semantic/<words>`, `compare/<a>..<b>`.
 //!
 //! The directory's name holds the options, and the name of a file in it holds the query. Options
 //! follow dots and a target follows `@`, in any order: `grep.i.4k@*.md`. Each kind of query
@@ -8,7 +8,7 @@
 use super::compare::{self, CompareOptions};
 use super::grep::{self, GrepOptions};
 use super::parsed_name::ParsedName;
-use super::search::{self, SearchOptions};
+use super::search::{SearchMode, SearchOptions};
 use super::{Document, Scope};
 use swarmletfs_base::name::Name;
 
@@ -16,19 +16,22 @@ use swarmletfs_base::name::Name;
 pub enum QueryKind {
     Grep,
     Search,
+    Semantic,
     /// At the root only.
     Compare,
 }
 
 impl QueryKind {
     /// All kinds, in the order in which they are listed.
-    pub const ALL: [QueryKind; 3] = [QueryKind::Grep, QueryKind::Search, QueryKind::Compare];
+    pub const ALL: [QueryKind; 4] =
+        [QueryKind::Grep, QueryKind::Search, QueryKind::Semantic, QueryKind::Compare];
 
     /// Returns the directory's name, without options.
     pub fn name(self) -> &'static str {
         match self {
             QueryKind::Grep => grep::DIR_NAME,
-            QueryKind::Search => search::DIR_NAME,
+            QueryKind::Search => SearchMode::default().dir_name(),
+            QueryKind::Semantic => SearchMode::Meaning.dir_name(),
             QueryKind::Compare => compare::DIR_NAME,
         }
     }
@@ -37,6 +40,7 @@ impl QueryKind {
         match self {
             QueryKind::Grep => include_str!("grep/README.md"),
             QueryKind::Search => include_str!("search/README.md"),
+            QueryKind::Semantic => include_str!("search/semantic.md"),
             QueryKind::Compare => include_str!("compare/README.md"),
         }
     }
@@ -45,6 +49,10 @@ impl QueryKind {
         match self {
             QueryKind::Grep => QueryDir::Grep(GrepOptions::default()),
             QueryKind::Search => QueryDir::Search(SearchOptions::default()),
+            QueryKind::Semantic => {
+                let mode = SearchMode::Meaning;
+                QueryDir::Search(SearchOptions { mode, ..SearchOptions::default() })
+            }
             QueryKind::Compare => QueryDir::Compare(CompareOptions::default()),
         }
     }
@@ -72,7 +80,9 @@ impl QueryDir {
         let parsed = ParsedName::parse(name)?;
         match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
             QueryKind::Grep => GrepOptions::from_dir_name(&parsed).map(QueryDir::Grep),
-            QueryKind::Search => SearchOptions::from_dir_name(&parsed).map(QueryDir::Search),
+            QueryKind::Search | QueryKind::Semantic => {
+                SearchOptions::from_dir_name(&parsed).map(QueryDir::Search)
+            }
             QueryKind::Compare => CompareOptions::from_dir_name(&parsed).map(QueryDir::Compare),
         }
     }
@@ -80,6 +90,7 @@ impl QueryDir {
     pub fn kind(&self) -> QueryKind {
         match self {
             QueryDir::Grep(_) => QueryKind::Grep,
+            QueryDir::Search(options) if options.mode == SearchMode::Meaning => QueryKind::Semantic,
             QueryDir::Search(_) => QueryKind::Search,
             QueryDir::Compare(_) => QueryKind::Compare,
         }

@@ -1,4 +1,5 @@
-//! Parses `search/<words>`: the directory's name holds the options, the file's name the words.
+//! Parses `search/<words>` and `semantic/<words>`: the directory's name holds the options, the
+//! file's name the words.
 
 use std::fmt;
 
@@ -8,13 +9,47 @@ use super::parsed_name::{
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::text::budget::Budget;
 
-pub const DIR_NAME: &str = "search";
+/// How passages are compared with the words of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SearchMode {
+    #[default]
+    Words,
+    Meaning,
+    /// By the ranks of both.
+    Both,
+}
+
+impl SearchMode {
+    pub const ALL: [SearchMode; 3] = [SearchMode::Words, SearchMode::Meaning, SearchMode::Both];
+
+    /// Returns the mode with the name `name`.
+    pub fn from_name(name: &str) -> Option<SearchMode> {
+        SearchMode::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+
+    /// Returns the name that selects the mode.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SearchMode::Words => "words",
+            SearchMode::Meaning => "meaning",
+            SearchMode::Both => "both",
+        }
+    }
+
+    pub fn dir_name(self) -> &'static str {
+        match self {
+            SearchMode::Words | SearchMode::Both => "search",
+            SearchMode::Meaning => "semantic",
+        }
+    }
+}
 
 /// Options in a directory's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SearchOptions {
     pub budget: Option<Budget>,
     pub glob: Option<String>,
+    pub mode: SearchMode,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,7 +64,14 @@ impl SearchOptions {
     /// Parses a directory's name. Returns `None` if an option is unknown or repeated.
     pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<SearchOptions> {
         let (budget, others) = name.budget()?;
-        others.is_empty().then(|| SearchOptions { budget, glob: name.target.clone() })
+        let is_named = |mode: &SearchMode| mode.dir_name() == name.word;
+        let mode = match others.as_slice() {
+            [] => [SearchMode::default(), SearchMode::Meaning].into_iter().find(is_named)?,
+            [mode] => SearchMode::from_name(mode)
+                .filter(|mode| is_named(mode) && *mode != SearchMode::Meaning)?,
+            _ => return None,
+        };
+        Some(SearchOptions { budget, glob: name.target.clone(), mode })
     }
 
     /// Returns the query in a file's name. Returns `None` for a name without a word, and for names
@@ -46,7 +88,11 @@ impl SearchOptions {
 impl fmt::Display for SearchQuery {
     /// Formats the query as the path of its answer in the tree.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(DIR_NAME)?;
+        let mode = self.options.mode;
+        f.write_str(mode.dir_name())?;
+        if mode != SearchMode::Meaning && mode != SearchMode::default() {
+            write!(f, ".{}", mode.as_str())?;
+        }
         write_options(f, self.options.budget, self.options.glob.as_deref())?;
         write_query(f, &self.words, self.under.as_ref())
     }
@@ -66,7 +112,8 @@ mod tests {
 
     #[test]
     fn options_are_parsed_in_any_order() {
-        let all = SearchOptions { budget: Budget::parse("4k").ok(), glob: Some("*.md".into()) };
+        let (budget, glob) = (Budget::parse("4k").ok(), Some("*.md".into()));
+        let all = SearchOptions { budget, glob, ..SearchOptions::default() };
         for name in ["search.4k@*.md", "search@*.md.4k"] {
             assert_eq!(options(name), Some(all.clone()), "{name}");
         }
@@ -78,9 +125,16 @@ mod tests {
             "searches",
             "search.own",
             "search.ctx3",
+            "search.meaning",
+            "search.words.both",
+            "semantic.words",
         ] {
             assert_eq!(options(name), None, "{name}");
         }
+        let mode = |name: &str| options(name).map(|options| options.mode);
+        assert_eq!(mode("search.words"), Some(SearchMode::Words));
+        assert_eq!(mode("search.4k.both@*.md"), Some(SearchMode::Both));
+        assert_eq!(mode("semantic.4k"), Some(SearchMode::Meaning));
     }
 
     #[test]
@@ -92,5 +146,9 @@ mod tests {
             assert_eq!(path(name), None, "{name}");
         }
         assert_eq!(path("a%2Fb \"c d\"").as_deref(), Some("search/a%2Fb \"c d\""));
+        for dir in ["semantic.4k@*.md", "search.both"] {
+            let query = options(dir).unwrap().query(&Name::new("a").unwrap()).unwrap();
+            assert_eq!(query.to_string(), format!("{dir}/a"));
+        }
     }
 }

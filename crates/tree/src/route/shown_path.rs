@@ -4,6 +4,7 @@ use super::document::changes_budget;
 use super::name_collision::{is_index, shown_name};
 use super::query_dir::QueryDir;
 use super::{Report, focus};
+use crate::search::is_raw_record;
 use crate::search::regex::RecordFormat;
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::text::clean::escape_markers;
@@ -43,13 +44,6 @@ pub fn worker_path(worker: &Name) -> RelPath {
 /// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
 pub fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
     escape_markers(&worker_path.join_path(&shown_path(path)).display())
-}
-
-/// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
-/// text of other files.
-pub fn is_raw_record(path: &RelPath) -> bool {
-    let name = path.as_bytes();
-    !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
 }
 
 /// Returns the format of a file whose lines can repeat lines of other files, and `None` for any

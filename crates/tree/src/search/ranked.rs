@@ -12,6 +12,7 @@
 
 mod conversation;
 mod index;
+mod meaning;
 mod order;
 mod query;
 mod rank;
@@ -20,7 +21,8 @@ mod select;
 mod words;
 
 pub use conversation::{CONVERSATION, PassageKind, shown};
-pub use index::{Index, Unread, WorkerIndex, tool_of};
+pub use index::{Index, IndexPart, Unread, WorkerIndex, tool_of};
+pub use meaning::{ClosestPassages, QueryMeaning};
 pub use order::BestPassages;
 pub use query::{FilterValues, Filters, RankedQuery};
 pub use rank::{RankedPassages, WorkerMatches, rank};

@@ -13,13 +13,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::SearchQuery;
+use super::{SearchMode, SearchQuery};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::missing::Missing;
 use crate::analysis::settings::PART_GRACE;
 use crate::catalog::Fingerprint;
 use crate::query::{AnswerPage, FileAnswer, INVALID_QUERY, Totals};
-use crate::route::shown_path::{display_path, is_raw_record, worker_path};
+use crate::route::shown_path::{display_path, worker_path};
+use crate::search::is_raw_record;
 use crate::search::ranked::{FileHit, Filters, PassageKind, RankedQuery, shown};
 use crate::view::{Folder, Member};
 use swarmletfs_base::deadline::Deadline;
@@ -32,6 +33,7 @@ use swarmletfs_base::text::budget::Budget;
 use swarmletfs_base::text::clean::{
     TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag,
 };
+use swarmletfs_base::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
@@ -90,6 +92,8 @@ pub(super) struct AnswerFormatter<'a> {
     pub query: &'a SearchQuery,
     pub parsed: &'a RankedQuery,
     pub totals: &'a Totals,
+    /// Number of workers that were not compared by meaning for lack of time.
+    pub uncompared: u64,
     pub budget: Budget,
     /// Returns the parts that the deadline has cut off so far.
     pub missing: &'a dyn Fn() -> Option<Missing>,
@@ -163,39 +167,59 @@ impl AnswerFormatter<'_> {
 
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
-        if self.totals.matches == 0 {
-            let query = self.parsed;
-            head.push_str("no passage");
-            if query.filters != Filters::default() {
-                head.push_str(" that matches the filters");
+        let (mode, matches) = (self.query.options.mode, self.totals.matches);
+        match matches {
+            0 if mode == SearchMode::Meaning => head.push_str("no passage to compare"),
+            0 => head.push_str(&self.nothing()),
+            _ if mode == SearchMode::Meaning => {
+                let _ = write!(head, "the {shown} closest of {}", count(matches, "passage"));
             }
-            head.push_str(match query.phrases.len() {
-                0 => " has one of the words",
-                1 => " has the phrase",
-                _ => " has all phrases",
-            });
-            if !query.excluded.is_empty() {
-                head.push_str(" and none of the excluded ones");
-            }
-        } else {
-            head.push_str(&self.totals.found("passage"));
-            if shown < self.totals.matches {
+            _ => head.push_str(&self.totals.found("passage")),
+        }
+        match mode {
+            SearchMode::Words if shown < matches => {
                 let _ = write!(head, ", best {shown} shown");
             }
-            if duplicates > 0 {
-                let _ = write!(head, ", {duplicates} say nearly the same");
+            SearchMode::Both => {
+                let _ = write!(head, ", best {shown} shown, by words and meaning");
             }
+            SearchMode::Words | SearchMode::Meaning => {}
+        }
+        if duplicates > 0 {
+            let _ = write!(head, ", {duplicates} say nearly the same");
         }
         let without = self.parsed.without.join(", ");
         if !without.is_empty() {
             let _ = write!(head, "; without {}", one_line(&without, QUERY_MAX));
         }
         let _ = write!(head, "; {}", self.totals.searched);
+        if self.uncompared > 0 {
+            let workers = count(self.uncompared, "worker");
+            let _ = write!(head, "; meaning of {workers} not compared for lack of time");
+        }
         if let Some(missing) = missing {
             let _ = write!(head, "; {missing}");
         }
         head.push_str("]\n");
         head
+    }
+
+    /// Says that no passage matches.
+    fn nothing(&self) -> String {
+        let query = self.parsed;
+        let mut text = "no passage".to_owned();
+        if query.filters != Filters::default() {
+            text.push_str(" that matches the filters");
+        }
+        text.push_str(match query.phrases.len() {
+            0 => " has one of the words",
+            1 => " has the phrase",
+            _ => " has all phrases",
+        });
+        if !query.excluded.is_empty() {
+            text.push_str(" and none of the excluded ones");
+        }
+        text
     }
 }
 

@@ -17,7 +17,7 @@ use swarmletfs_base::text::json::decode_literal;
 /// The path of the conversation in a worker's directory.
 pub const CONVERSATION: &[u8] = b"thread.jsonl";
 /// Stands for a byte of JSON that belongs to no word. It is no place to cut a passage.
-const FILLER: u8 = b'~';
+pub(super) const FILLER: u8 = b'~';
 /// Maximum length of a line with a request, in bytes.
 const REQUEST_MAX: usize = 4 << 10;
 /// Maximum length of the end of a line after its last text, in bytes.

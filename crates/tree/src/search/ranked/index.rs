@@ -13,6 +13,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
+use super::meaning::SegmentMeaning;
 use super::segment::{Segment, SegmentWriter};
 use crate::catalog::Fingerprint;
 use crate::search::is_binary;
@@ -22,6 +23,7 @@ use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{File, read_range};
+use swarmletfs_meaning::Embedder;
 
 /// Most text in one segment, in bytes.
 const TEXT_MAX: usize = 4 << 20;
@@ -29,6 +31,8 @@ const TEXT_MAX: usize = 4 << 20;
 const TEXT_ENOUGH: usize = 1 << 20;
 /// Memory for cached segments, in bytes.
 const SEGMENTS_BYTES: u64 = 96 << 20;
+/// Memory for cached embeddings, in bytes.
+const MEANINGS_BYTES: u64 = 96 << 20;
 const SEGMENTS: usize = 4_000;
 const WORKERS: usize = 100_000;
 /// Approximate duration of one call of [`Index::catch_up`].
@@ -55,9 +59,19 @@ impl std::ops::AddAssign for Unread {
     }
 }
 
+/// The part of an index that a query needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IndexPart {
+    Words,
+    /// Words and embeddings.
+    Meaning,
+}
+
 #[derive(Clone, Default)]
 pub struct WorkerIndex {
     pub(super) segments: Vec<Arc<Segment>>,
+    /// The embeddings of each segment, if they were asked for.
+    pub(super) meanings: Vec<Arc<SegmentMeaning>>,
     pub files: u64,
     pub bytes: u64,
     pub unread: Unread,
@@ -80,21 +94,41 @@ impl Weighter<Key, Arc<Segment>> for SegmentWeighter {
     }
 }
 
+#[derive(Clone)]
+struct MeaningWeighter;
+
+impl Weighter<Key, Arc<SegmentMeaning>> for MeaningWeighter {
+    fn weight(&self, _: &Key, meaning: &Arc<SegmentMeaning>) -> u64 {
+        meaning.size() as u64
+    }
+}
+
 pub(super) type ReadWorker<'a> =
-    &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, Deadline<'_>) -> Result<WorkerIndex>;
+    &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, IndexPart, Deadline<'_>) -> Result<WorkerIndex>;
+
+/// The next worker to index in the background.
+#[derive(Debug, Clone, Copy)]
+struct Backlog {
+    part: IndexPart,
+    worker: usize,
+    /// Bytes of the worker that were read before.
+    bytes: u64,
+}
 
 pub struct Index {
     segments: Cache<Key, Arc<Segment>, SegmentWeighter>,
+    meanings: Cache<Key, Arc<SegmentMeaning>, MeaningWeighter>,
     workers: Cache<Key, Arc<SegmentList>>,
     /// The disk cache, if any, and the scope of the view.
     disk: Option<(Arc<DiskCache>, Key)>,
-    /// True if a search has run out of time since the last [`Index::has_backlog`].
-    search_was_late: AtomicBool,
-    /// The next worker to index in the background, and how many bytes of it were read before.
-    /// `None` if there is no backlog.
-    catching_up: Mutex<Option<(usize, u64)>>,
+    /// True if a search has run out of time since the last [`Index::has_backlog`], by words and by
+    /// meaning.
+    words_were_late: AtomicBool,
+    meaning_was_late: AtomicBool,
+    backlog: Mutex<Option<Backlog>>,
     /// Idle writers. Their vocabularies speed up later segments.
     writers: Mutex<Vec<SegmentWriter>>,
+    embedders: Mutex<Vec<Embedder>>,
 }
 
 impl Index {
@@ -107,17 +141,29 @@ impl Index {
                 share_of_memory(SEGMENTS_BYTES, views),
                 SegmentWeighter,
             ),
+            meanings: single_shard(
+                SEGMENTS,
+                share_of_memory(MEANINGS_BYTES, views),
+                MeaningWeighter,
+            ),
             workers: Cache::new(WORKERS),
             disk,
-            search_was_late: AtomicBool::new(false),
-            catching_up: Mutex::new(None),
+            words_were_late: AtomicBool::new(false),
+            meaning_was_late: AtomicBool::new(false),
+            backlog: Mutex::new(None),
             writers: Mutex::default(),
+            embedders: Mutex::default(),
         }
     }
 
     /// Returns the cached index of a worker in the state `fingerprint`, if it is complete.
-    pub fn cached(&self, member: &Member, fingerprint: &Fingerprint) -> Option<WorkerIndex> {
-        self.load(self.key(member, fingerprint))
+    pub fn cached(
+        &self,
+        member: &Member,
+        fingerprint: &Fingerprint,
+        part: IndexPart,
+    ) -> Option<WorkerIndex> {
+        self.load(self.key(member, fingerprint), part)
     }
 
     fn key(&self, member: &Member, fingerprint: &Fingerprint) -> Key {
@@ -134,25 +180,32 @@ impl Index {
         view: &View,
         member: &Member,
         fingerprint: &Fingerprint,
+        part: IndexPart,
         deadline: Deadline<'_>,
     ) -> Result<WorkerIndex> {
         let key = self.key(member, fingerprint);
+        let was_late = match part {
+            IndexPart::Words => &self.words_were_late,
+            IndexPart::Meaning => &self.meaning_was_late,
+        };
         let mut indexer = WorkerIndexer {
             index: self,
             member: &member.name,
+            part,
             contents: SegmentList::default(),
             segments: Vec::new(),
+            meanings: Vec::new(),
             pending: Vec::new(),
             pending_bytes: 0,
         };
         indexer.read(view, member, deadline).inspect_err(|error| {
             if error.is_timeout() {
-                self.search_was_late.store(true, Ordering::Release);
+                was_late.store(true, Ordering::Release);
             }
         })?;
-        let WorkerIndexer { contents, segments, .. } = indexer;
+        let WorkerIndexer { contents, segments, meanings, .. } = indexer;
         if contents.unread.late > 0 {
-            self.search_was_late.store(true, Ordering::Release);
+            was_late.store(true, Ordering::Release);
         }
         let SegmentList { files, bytes, unread, .. } = contents;
         // Cache only a complete index of the requested state.
@@ -164,15 +217,22 @@ impl Index {
             }
             self.workers.insert(key, Arc::new(contents));
         }
-        Ok(WorkerIndex { segments, files, bytes, unread })
+        Ok(WorkerIndex { segments, meanings, files, bytes, unread })
     }
 
+    /// Returns true if a search lacked time. Words come before embeddings.
     pub fn has_backlog(&self) -> bool {
-        let mut next = self.catching_up.lock();
-        if self.search_was_late.swap(false, Ordering::AcqRel) {
-            next.get_or_insert((0, 0));
+        let mut backlog = self.backlog.lock();
+        let parts = [
+            (IndexPart::Words, &self.words_were_late),
+            (IndexPart::Meaning, &self.meaning_was_late),
+        ];
+        for (part, was_late) in parts {
+            if backlog.is_none() && was_late.swap(false, Ordering::AcqRel) {
+                *backlog = Some(Backlog { part, worker: 0, bytes: 0 });
+            }
         }
-        next.is_some()
+        backlog.is_some()
     }
 
     /// Indexes missing workers for `CATCH_UP`, each once, with `read`: [`Index::read`] with a
@@ -181,15 +241,18 @@ impl Index {
         let begun = Instant::now();
         let worker_end = begun + WORKER_TIMEOUT;
         let visible = view.visible();
-        let Some((mut at, mut bytes_before)) = *self.catching_up.lock() else { return false };
+        let Some(Backlog { part, worker: mut at, bytes: mut bytes_before }) = *self.backlog.lock()
+        else {
+            return false;
+        };
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
             // Advance first, so that a worker that cannot be read does not block the others.
-            *self.catching_up.lock() = Some((at + 1, 0));
+            *self.backlog.lock() = Some(Backlog { part, worker: at + 1, bytes: 0 });
             let fingerprint = view.fingerprint(member, false);
             let found =
-                fingerprint.and_then(|fingerprint| match self.cached(member, &fingerprint) {
+                fingerprint.and_then(|fingerprint| match self.cached(member, &fingerprint, part) {
                     Some(known) => Ok(known),
-                    None => read(member, &fingerprint, Deadline::new(&worker_end)),
+                    None => read(member, &fingerprint, part, Deadline::new(&worker_end)),
                 });
             // An error is reported when the worker is next searched. A large worker is retried as
             // long as each try gets further, since its finished segments are cached.
@@ -201,12 +264,12 @@ impl Index {
             }
         }
         let more = at < visible.members.len();
-        *self.catching_up.lock() = more.then_some((at, bytes_before));
-        more
+        *self.backlog.lock() = more.then_some(Backlog { part, worker: at, bytes: bytes_before });
+        more || self.has_backlog()
     }
 
     /// Loads the index of a worker from the cache, if all of it is there.
-    fn load(&self, key: Key) -> Option<WorkerIndex> {
+    fn load(&self, key: Key, part: IndexPart) -> Option<WorkerIndex> {
         let contents = self.workers.get(&key).or_else(|| {
             let (disk, _) = self.disk.as_ref()?;
             let contents: SegmentList = postcard::from_bytes(&disk.get(key)?.head).ok()?;
@@ -219,8 +282,15 @@ impl Index {
             .iter()
             .map(|segment| self.segment(*segment))
             .collect::<Option<Vec<_>>>()?;
+        let meanings = match part {
+            IndexPart::Words => Vec::new(),
+            IndexPart::Meaning => {
+                let meanings = contents.segments.iter().map(|segment| self.meaning(*segment));
+                meanings.collect::<Option<Vec<_>>>()?
+            }
+        };
         let SegmentList { files, bytes, unread, .. } = *contents;
-        Some(WorkerIndex { segments, files, bytes, unread })
+        Some(WorkerIndex { segments, meanings, files, bytes, unread })
     }
 
     fn segment(&self, key: Key) -> Option<Arc<Segment>> {
@@ -231,19 +301,36 @@ impl Index {
             Some(segment)
         })
     }
+
+    /// Returns the embeddings of the segment with the key `segment`.
+    fn meaning(&self, segment: Key) -> Option<Arc<SegmentMeaning>> {
+        let key = meaning_key(segment);
+        self.meanings.get(&key).or_else(|| {
+            let (disk, _) = self.disk.as_ref()?;
+            let meaning = Arc::new(SegmentMeaning::from_bytes(&disk.get(key)?.body()?)?);
+            self.meanings.insert(key, meaning.clone());
+            Some(meaning)
+        })
+    }
 }
 
-struct PendingText {
-    path: RelPath,
+fn meaning_key(segment: Key) -> Key {
+    key("meaning of text", &[&segment])
+}
+
+pub(super) struct PendingText {
+    pub(super) path: RelPath,
     start: u64,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 struct WorkerIndexer<'a> {
     index: &'a Index,
     member: &'a Name,
+    part: IndexPart,
     contents: SegmentList,
     segments: Vec<Arc<Segment>>,
+    meanings: Vec<Arc<SegmentMeaning>>,
     pending: Vec<PendingText>,
     pending_bytes: usize,
 }
@@ -338,13 +425,29 @@ impl WorkerIndexer<'_> {
             self.index.segments.insert(key, segment.clone());
             Some(segment)
         });
-        match segment {
-            Some(segment) => {
-                self.contents.segments.push(key);
-                self.segments.push(segment);
-            }
-            None => self.contents.unread.unreadable += pending.len() as u64,
+        let Some(segment) = segment else {
+            self.contents.unread.unreadable += pending.len() as u64;
+            return;
+        };
+        if self.part == IndexPart::Meaning {
+            let meaning = self.index.meaning(key).unwrap_or_else(|| self.embed(key, &pending));
+            self.meanings.push(meaning);
         }
+        self.contents.segments.push(key);
+        self.segments.push(segment);
+    }
+
+    /// Embeds the passages of the segment with the key `segment`, whose text is `texts`.
+    fn embed(&self, segment: Key, texts: &[PendingText]) -> Arc<SegmentMeaning> {
+        let mut embedder = self.index.embedders.lock().pop().unwrap_or_default();
+        let meaning = Arc::new(SegmentMeaning::new(texts, &mut embedder));
+        self.index.embedders.lock().push(embedder);
+        let key = meaning_key(segment);
+        if let Some((disk, _)) = &self.index.disk {
+            disk.put(key, Vec::new(), meaning.to_bytes());
+        }
+        self.index.meanings.insert(key, meaning.clone());
+        meaning
     }
 }
 

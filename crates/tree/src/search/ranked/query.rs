@@ -28,6 +28,8 @@ pub struct RankedQuery {
     pub without: Vec<String>,
     /// Names of several words, such as `exit_code` and `src/main.rs`, in lower case.
     pub identifiers: Vec<String>,
+    /// The words and phrases as they were typed, without what is excluded and without filters.
+    pub text: String,
     pub filters: Filters,
 }
 
@@ -101,6 +103,9 @@ impl RankedQuery {
                 query.excluded.extend(token_words.iter().map(|word| stems.stem(word).into_owned()));
                 query.without.push(value.to_owned());
                 continue;
+            }
+            for part in [if query.text.is_empty() { "" } else { " " }, plain.unwrap_or(value)] {
+                query.text.push_str(part);
             }
             if group("word").is_some() && token_words.len() > 1 {
                 let name = plain.unwrap_or(value).trim_matches(|c: char| !c.is_alphanumeric());

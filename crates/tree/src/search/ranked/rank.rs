@@ -44,7 +44,7 @@ const NEIGHBOR_SHARE: f64 = 0.75;
 /// Maximum number of word sets with which the passages of a record are compared.
 const WORD_SETS_MAX: usize = 64;
 /// Score units per 1.0.
-const UNIT: f64 = 1_000_000.0;
+pub(super) const UNIT: f64 = 1_000_000.0;
 
 #[derive(Debug, Clone, Copy)]
 struct TermMatch {
@@ -137,6 +137,10 @@ impl WorkerMatches {
             .iter()
             .for_each(|(header, matches)| count(header, matches, is_primary, &mut levels));
         WorkerMatches { segments, levels }
+    }
+
+    pub(super) fn headers(&self) -> impl Iterator<Item = &Arc<SegmentHeader>> {
+        self.segments.iter().map(|(header, _)| header)
     }
 
     /// Returns the highest number of passages that have a word of the query near them.
@@ -262,15 +266,7 @@ impl SegmentMatches {
         // The postings of each term are sorted, and a stable sort merges sorted runs.
         all.sort_by_key(|found: &TermMatch| (found.passage, found.term));
         all.shrink_to_fit();
-        let mut excluded: Vec<u32> = query
-            .excluded
-            .iter()
-            .flat_map(|text| segment.postings(text))
-            .map(|(passage, _)| passage)
-            .collect();
-        excluded.sort_unstable();
-        excluded.dedup();
-        SegmentMatches { all, excluded }
+        SegmentMatches { all, excluded: excluded(segment, query) }
     }
 
     fn within(&self, Range { start: first, end }: Range<u32>) -> &[TermMatch] {
@@ -278,6 +274,15 @@ impl SegmentMatches {
             self.all.split_at_known(self.all.partition_point(|found| found.passage < first));
         all.split_at_known(all.partition_point(|found| found.passage < end)).0
     }
+}
+
+/// Returns the passages with an excluded word, in order.
+pub(super) fn excluded(segment: &Segment, query: &RankedQuery) -> Vec<u32> {
+    let passages = query.excluded.iter().flat_map(|text| segment.postings(text));
+    let mut excluded: Vec<u32> = passages.map(|(passage, _)| passage).collect();
+    excluded.sort_unstable();
+    excluded.dedup();
+    excluded
 }
 
 impl LevelStats {
@@ -412,9 +417,9 @@ fn each_passage<'a>(
     }
 }
 
-struct ChunkPassages<'a> {
-    file: &'a FileChunk,
-    numbers: Range<u32>,
+pub(super) struct ChunkPassages<'a> {
+    pub(super) file: &'a FileChunk,
+    pub(super) numbers: Range<u32>,
     words: &'a [u16],
 }
 
@@ -426,7 +431,7 @@ impl ChunkPassages<'_> {
     }
 }
 
-fn chunks(header: &SegmentHeader) -> impl Iterator<Item = ChunkPassages<'_>> {
+pub(super) fn chunks(header: &SegmentHeader) -> impl Iterator<Item = ChunkPassages<'_>> {
     header.chunks.iter().scan((0, header.words.as_slice()), |(first, rest), file| {
         let (words, after) = rest.split_at_checked(file.passages as usize)?;
         let numbers = *first..*first + file.passages;
@@ -588,7 +593,7 @@ fn score(
 }
 
 /// Returns the weight of a passage by who says it.
-fn kind_weight(kind: PassageKind) -> f64 {
+pub(super) fn kind_weight(kind: PassageKind) -> f64 {
     match kind {
         PassageKind::File | PassageKind::Answer => 1.0,
         PassageKind::Request => REQUEST,

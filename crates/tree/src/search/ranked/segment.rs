@@ -199,21 +199,9 @@ impl SegmentWriter {
 
     /// Adds the text of a file from offset `start` on. `name` holds words that describe the file.
     pub(super) fn add(&mut self, path: &RelPath, name: &str, start: u64, text: &[u8]) {
-        let pieces = match path.as_bytes() {
-            CONVERSATION => pieces(text),
-            _ => vec![Piece::file(text)],
-        };
-        let text = searchable(path, text, &pieces);
         let first = self.header.lengths.len();
         self.add_passage(name, 0, PassageKind::File);
-        let mut rest = &*text;
-        for Piece { range, kind, .. } in pieces {
-            let (piece, after) = rest.split_at_known(range.len());
-            rest = after;
-            for passage in passages(piece) {
-                self.add_passage(passage, passage.len(), kind);
-            }
-        }
+        each_passage(path, text, |passage, kind| self.add_passage(passage, passage.len(), kind));
         let (_, counts) = self.header.words.split_at_known(first);
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
@@ -312,8 +300,23 @@ impl SegmentWriter {
     }
 }
 
+/// Calls `take` with each passage of a file's text, in order, after the one for its name.
+pub(super) fn each_passage(path: &RelPath, text: &[u8], mut take: impl FnMut(&str, PassageKind)) {
+    let pieces = match path.as_bytes() {
+        CONVERSATION => pieces(text),
+        _ => vec![Piece::file(text)],
+    };
+    let text = searchable(path, text, &pieces);
+    let mut rest = &*text;
+    for Piece { range, kind, .. } in pieces {
+        let (piece, after) = rest.split_at_known(range.len());
+        rest = after;
+        passages(piece).into_iter().for_each(|passage| take(passage, kind));
+    }
+}
+
 /// Converts a count within a segment, which fits: a segment has a few megabytes of text.
-fn to_u32(count: usize) -> u32 {
+pub(super) fn to_u32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

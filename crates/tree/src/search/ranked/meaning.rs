@@ -1,0 +1,205 @@
+//! Passages by meaning: the embeddings of a segment, and the passages closest to a query.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::conversation::{CONVERSATION, FILLER, PassageKind};
+use super::index::{PendingText, WorkerIndex};
+use super::order::Least;
+use super::query::RankedQuery;
+use super::rank::{
+    PassageId, RankedPassages, ScoredPassage, UNIT, WorkerMatches, chunks, excluded, kind_weight,
+};
+use super::segment::{each_passage, to_u32};
+use crate::search::is_raw_record;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_meaning::{DIMENSIONS, Embedder, similarity};
+
+/// Passages that are ranked by meaning: so many are more than any answer shows.
+const CLOSEST: usize = 1_000;
+/// Ranks after which a passage counts half, when two orders are merged (reciprocal rank fusion).
+const RANK: f64 = 60.0;
+
+/// The embeddings of the passages of a segment.
+pub(super) struct SegmentMeaning {
+    /// The embedded passages, in order.
+    passages: Vec<u32>,
+    /// Their embeddings, one after the other.
+    embeddings: Vec<u8>,
+}
+
+impl SegmentMeaning {
+    /// Embeds the passages of a segment with the text `texts`. Leaves out calls and records, which
+    /// repeat other text as JSON.
+    pub(super) fn new(texts: &[PendingText], embedder: &mut Embedder) -> SegmentMeaning {
+        let mut meaning = SegmentMeaning { passages: Vec::new(), embeddings: Vec::new() };
+        let mut number = 0;
+        for PendingText { path, bytes, .. } in texts {
+            let is_told = path.as_bytes() == CONVERSATION || !is_raw_record(path);
+            // The first passage stands for the name.
+            number += 1;
+            each_passage(path, bytes, |passage, kind| {
+                let embedding = Some(passage)
+                    .filter(|_| is_told && kind != PassageKind::Call)
+                    .and_then(|passage| embedder.embed(&passage.replace(char::from(FILLER), " ")));
+                if let Some(embedding) = embedding {
+                    meaning.passages.push(number);
+                    meaning.embeddings.extend(embedding.map(i8::cast_unsigned));
+                }
+                number += 1;
+            });
+        }
+        meaning
+    }
+
+    pub(super) fn size(&self) -> usize {
+        4 * self.passages.len() + self.embeddings.len()
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = postcard::to_stdvec(&self.passages).unwrap_or_default();
+        bytes.extend(&self.embeddings);
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<SegmentMeaning> {
+        let (passages, embeddings) = postcard::take_from_bytes::<Vec<u32>>(bytes).ok()?;
+        let fits = embeddings.len() == passages.len().checked_mul(DIMENSIONS)?;
+        fits.then(|| SegmentMeaning { passages, embeddings: embeddings.to_vec() })
+    }
+}
+
+/// A passage, ordered by how close it is to the query.
+type Close = (Reverse<i64>, PassageId);
+
+/// The passages of workers that are closest to a query, and how many were compared.
+#[derive(Debug, Default)]
+pub struct ClosestPassages {
+    best: Vec<Close>,
+    pub compared: u64,
+}
+
+/// The embedding of a query.
+pub struct QueryMeaning([i8; DIMENSIONS]);
+
+impl QueryMeaning {
+    /// Returns `None` if the words of the query have no meaning that is known.
+    pub fn new(query: &RankedQuery) -> Option<QueryMeaning> {
+        Embedder::default().embed(&query.text).map(QueryMeaning)
+    }
+
+    /// Returns the closest passages of the worker with the number `worker`, whose index has
+    /// embeddings. `weigh` returns the weight of a file in percent; 0 leaves it out.
+    pub fn closest(
+        &self,
+        worker: usize,
+        index: &WorkerIndex,
+        query: &RankedQuery,
+        weigh: &dyn Fn(&RelPath) -> u32,
+    ) -> ClosestPassages {
+        let QueryMeaning(wanted) = self;
+        let mut best = Least::new(CLOSEST);
+        let mut compared = 0;
+        for (number, (segment, meaning)) in (0..).zip(index.segments.iter().zip(&index.meanings)) {
+            let excluded = excluded(segment, query);
+            let rows = meaning.embeddings.as_chunks::<DIMENSIONS>().0;
+            let mut rows = meaning.passages.iter().zip(rows).peekable();
+            for (chunk, file) in (0..).zip(chunks(&segment.header)) {
+                let weight = f64::from(weigh(&file.file.path)) / 100.0;
+                while let Some((passage, row)) =
+                    rows.next_if(|(passage, _)| **passage < file.numbers.end)
+                {
+                    if weight == 0.0 || excluded.binary_search(passage).is_ok() {
+                        continue;
+                    }
+                    compared += 1;
+                    let kind = segment.header.kinds.get(*passage as usize).copied();
+                    let weight = weight * kind.map_or(1.0, kind_weight);
+                    let score = (UNIT * weight * similarity(wanted, row)).round() as i64;
+                    let id = PassageId {
+                        worker: to_u32(worker),
+                        segment: number,
+                        chunk,
+                        passage: *passage,
+                    };
+                    best.offer((Reverse(score), id));
+                }
+            }
+        }
+        ClosestPassages { best: best.into_sorted(), compared }
+    }
+}
+
+impl ClosestPassages {
+    pub fn add(&mut self, mut more: ClosestPassages) {
+        self.compared += more.compared;
+        self.best.append(&mut more.best);
+        self.best.sort_unstable();
+        self.best.truncate(CLOSEST);
+    }
+}
+
+impl RankedPassages {
+    /// Adds the passages that are closest to the query by meaning. The order becomes that of both
+    /// ranks: passages that are high in both come first.
+    pub fn merge(&mut self, closest: &ClosestPassages) {
+        let mut by_words = Least::new(CLOSEST);
+        self.passages.iter().flatten().for_each(|one| by_words.offer((Reverse(one.score), one.id)));
+        let by_words: Vec<Close> = by_words.into_sorted();
+        let last = by_words.last().map_or(1, |(score, _)| score.0.max(1));
+        let mut ranks: HashMap<PassageId, f64, RandomState> = HashMap::default();
+        for order in [&by_words, &closest.best] {
+            for (rank, (_, id)) in order.iter().enumerate() {
+                *ranks.entry(*id).or_default() += RANK / (RANK + rank as f64);
+            }
+        }
+        for one in self.passages.iter_mut().flatten() {
+            // Passages after the last rank keep their order.
+            let rest = RANK / (RANK + CLOSEST as f64) * (one.score as f64 / last as f64).min(1.0);
+            one.score = (UNIT * ranks.remove(&one.id).unwrap_or(rest)).round() as i64;
+        }
+        for (_, id) in &closest.best {
+            let Some(passages) = self.passages.get_mut(id.worker as usize) else { continue };
+            if let Some(rank) = ranks.get(id) {
+                let score = (UNIT * rank).round() as i64;
+                passages.push(ScoredPassage {
+                    id: *id,
+                    score,
+                    words: 0,
+                    has_word: true,
+                    repeats: false,
+                });
+            }
+        }
+        self.passages.iter_mut().for_each(|passages| passages.sort_unstable_by_key(|one| one.id));
+    }
+
+    /// Drops all passages, and keeps the workers.
+    pub fn clear(&mut self) {
+        self.passages.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Returns true if `index` has the passages that were ranked of a worker.
+    pub fn has_segments(&self, worker: usize, index: &WorkerIndex) -> bool {
+        let ranked = self.workers.get(worker).map(WorkerMatches::headers);
+        ranked.is_some_and(|ranked| ranked.eq(index.segments.iter().map(|segment| &segment.header)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_survive_serialization() {
+        let meaning = SegmentMeaning { passages: vec![1, 4], embeddings: vec![7; 2 * DIMENSIONS] };
+        let bytes = meaning.to_bytes();
+        let read = SegmentMeaning::from_bytes(&bytes).unwrap();
+        assert_eq!((read.passages, read.embeddings), (meaning.passages, meaning.embeddings));
+        for length in 0..bytes.len() {
+            assert!(SegmentMeaning::from_bytes(&bytes[..length]).is_none_or(|it| it.size() == 0));
+        }
+    }
+}
