@@ -263,7 +263,7 @@ impl Tree {
         };
         let mut inodes = self.inodes.lock();
         let ino = inodes.look_up(node, attr.content_id, version);
-        inodes.record_reported(ino, attr.signature(), ttl > TTL);
+        inodes.record_reported(ino, attr.signature(), ttl);
         let evicted = opened.map(|(_, opened)| self.pinned_opens.lock().pin(ino, opened));
         drop(inodes);
         // Dropped after the locks are released: closing may be slow on the underlying file system.
@@ -355,7 +355,7 @@ impl Tree {
                 (Attr::from_meta(&file.ok_or(error)?.meta()?), TTL)
             }
         };
-        self.inodes.lock().record_reported(ino, attr.signature(), ttl > TTL);
+        self.inodes.lock().record_reported(ino, attr.signature(), ttl);
         let attr = self.with_listing_time(ino, &entry.node, attr);
         Ok((self.shown_attr(attr), ttl))
     }
@@ -436,7 +436,11 @@ impl Tree {
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 Ok(reply(bytes.split_at_most(offset).1.split_at_most(size).0))
             }
-            Handle::File(_, file) => {
+            Handle::File(opened_by, file) => {
+                // A reader sees no more than the size that stat reports.
+                let known = opened_by.and_then(|ino| self.inodes.lock().reported_size(ino));
+                let room = known.map_or(u64::MAX, |known| known.saturating_sub(offset));
+                let size = size.min(usize::try_from(room).unwrap_or(usize::MAX));
                 Ok(reply(&swarmletfs_base::store::read_range(&*file, offset, size)?))
             }
         }

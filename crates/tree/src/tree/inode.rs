@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::Ino;
+use super::{Ino, TTL};
 use super::dir_cache::{ListingHash, ListingKey, ListingTimes};
 use super::node::{ContentId, Node, Signature};
 use super::versions::Version;
@@ -68,13 +68,22 @@ pub(super) struct Inode {
     pub(super) version: Option<Arc<Version>>,
 }
 
+/// The state that the kernel received last.
+#[derive(Clone, Copy)]
+struct ReportedState {
+    hash: u64,
+    size: u64,
+    /// How long the kernel may cache it, and from when on.
+    ttl: Duration,
+    at: Instant,
+}
+
 struct InodeEntry {
     inode: Inode,
     lookups: u64,
     /// Hash of the state from which the kernel has cached data.
     cached: Option<u64>,
-    /// Hash of the state that the kernel received last, and true if it may cache that for long.
-    reported: Option<(u64, bool)>,
+    reported: Option<ReportedState>,
     /// Time at which the kernel was last made to fetch the attributes again.
     invalidated: Option<Instant>,
     /// The mtime that the kernel received last.
@@ -202,14 +211,20 @@ impl<H: BuildHasher> Inodes<H> {
         is_valid
     }
 
-    /// Records the state that the kernel receives. `for_long` is true if the kernel may cache it
-    /// for long.
-    pub(super) fn record_reported(&mut self, ino: Ino, signature: Signature, for_long: bool) {
-        let now = self.hasher.hash_one(signature);
+    /// Records the state that the kernel receives, and how long it may cache it.
+    pub(super) fn record_reported(&mut self, ino: Ino, signature: Signature, ttl: Duration) {
+        let hash = self.hasher.hash_one(signature);
         if let Some(entry) = self.entries.get_mut(&ino) {
-            entry.reported = Some((now, for_long));
-            entry.mtime = signature.0;
+            let (mtime, _, size) = signature;
+            entry.reported = Some(ReportedState { hash, size, ttl, at: Instant::now() });
+            entry.mtime = mtime;
         }
+    }
+
+    /// Returns the size that the kernel may hold of an inode.
+    pub(super) fn reported_size(&self, ino: Ino) -> Option<u64> {
+        let reported = self.entries.get(&ino)?.reported?;
+        (reported.at.elapsed() <= reported.ttl).then_some(reported.size)
     }
 
     /// Records that the kernel reads the entries of a directory from the start; see
@@ -264,7 +279,7 @@ impl<H: BuildHasher> Inodes<H> {
         let now = self.hasher.hash_one(signature);
         let Some(entry) = self.entries.get_mut(&ino) else { return false };
         let outdated =
-            entry.reported.is_some_and(|(reported, for_long)| for_long && reported != now)
+            entry.reported.is_some_and(|it| it.ttl > TTL && it.hash != now)
                 && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
         if outdated {
             entry.invalidated = Some(Instant::now());
@@ -276,7 +291,7 @@ impl<H: BuildHasher> Inodes<H> {
         let now = self.hasher.hash_one(signature);
         self.entries
             .get(&ino)
-            .is_some_and(|entry| entry.reported.is_some_and(|(reported, _)| reported == now))
+            .is_some_and(|entry| entry.reported.is_some_and(|it| it.hash == now))
     }
 
     pub(super) fn inodes_matching(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
@@ -416,9 +431,10 @@ mod tests {
         let ino = inodes.look_up(worker("a"), ContentId::Fixed, None);
         let then = Time { secs: 1, nanos: 1 };
         assert!(!inodes.is_outdated(ino, (then, then, 5), hour), "nothing was reported");
-        inodes.record_reported(ino, (then, then, 4), false);
+        inodes.record_reported(ino, (then, then, 4), TTL);
         assert!(!inodes.is_outdated(ino, (then, then, 5), hour), "the short cache time ends soon");
-        inodes.record_reported(ino, (then, then, 5), true);
+        inodes.record_reported(ino, (then, then, 5), hour);
+        assert_eq!(inodes.reported_size(ino), Some(5));
         assert!(!inodes.is_outdated(ino, (then, then, 5), hour));
         assert!(inodes.is_outdated(ino, (then, then, 6), hour));
         assert!(!inodes.is_outdated(ino, (then, then, 7), hour), "a moment ago");
