@@ -219,7 +219,10 @@ fn compare(
             if !ranked.has_segments(*worker, &index) {
                 return Err(Error::Late);
             }
-            let weigh = |path: &RelPath| weigh(*worker, path);
+            let has_conversation = index.has_file(CONVERSATION);
+            // The repeats of a conversation would take its place.
+            let is_repeat = |path: &RelPath| has_conversation && hand(path) > 0;
+            let weigh = |path: &RelPath| if is_repeat(path) { 0 } else { weigh(*worker, path) };
             Ok::<_, Error>((meaning.closest(*worker, &index, parsed, &weigh), index.unread.late))
         },
         |found| found.as_ref().map_or_else(Error::is_timeout, |(_, late)| *late > 0),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::{Ino, TTL};
 use super::dir_cache::{ListingHash, ListingKey, ListingTimes};
 use super::node::{ContentId, Node, Signature};
 use super::versions::Version;
+use super::{Ino, TTL};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::store::Time;
 
@@ -278,9 +278,8 @@ impl<H: BuildHasher> Inodes<H> {
     ) -> bool {
         let now = self.hasher.hash_one(signature);
         let Some(entry) = self.entries.get_mut(&ino) else { return false };
-        let outdated =
-            entry.reported.is_some_and(|it| it.ttl > TTL && it.hash != now)
-                && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
+        let outdated = entry.reported.is_some_and(|it| it.ttl > TTL && it.hash != now)
+            && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
         if outdated {
             entry.invalidated = Some(Instant::now());
         }
@@ -289,9 +288,7 @@ impl<H: BuildHasher> Inodes<H> {
 
     pub(super) fn matches_reported(&self, ino: Ino, signature: Signature) -> bool {
         let now = self.hasher.hash_one(signature);
-        self.entries
-            .get(&ino)
-            .is_some_and(|entry| entry.reported.is_some_and(|it| it.hash == now))
+        self.entries.get(&ino).is_some_and(|entry| entry.reported.is_some_and(|it| it.hash == now))
     }
 
     pub(super) fn inodes_matching(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {

@@ -77,6 +77,13 @@ pub struct WorkerIndex {
     pub unread: Unread,
 }
 
+impl WorkerIndex {
+    pub fn has_file(&self, path: &[u8]) -> bool {
+        let chunks = self.segments.iter().flat_map(|segment| &segment.header.chunks);
+        chunks.into_iter().any(|chunk| chunk.path.as_bytes() == path)
+    }
+}
+
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct SegmentList {
     segments: Vec<Key>,
