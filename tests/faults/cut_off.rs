@@ -26,7 +26,7 @@ const POINTS: usize = 20;
 
 /// Paths that are read: files of the swarm, of a run and of a worker, and queries, with large and
 /// small budgets.
-const PATHS: [&str; 31] = [
+const PATHS: [&str; 33] = [
     "summary",
     "index.json",
     "evidence.txt",
