@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
 
-use word_piece::Vocabulary;
+use word_piece::TokenTable;
 
 /// Numbers in an embedding.
 pub const DIMENSIONS: usize = 256;
@@ -31,7 +31,7 @@ const WORDS_MAX: usize = 100_000;
 static MODEL: LazyLock<Option<Model>> = LazyLock::new(|| Model::parse(include_bytes!("model.bin")));
 
 struct Model {
-    vocabulary: Vocabulary,
+    tokens: TokenTable,
     scales: &'static [[u8; 2]],
     vectors: &'static [[u8; HALF]],
 }
@@ -43,8 +43,8 @@ impl Model {
         let count = u32::from_le_bytes(*count) as usize;
         let (texts, rest) = rest.split_at_checked(u32::from_le_bytes(*texts) as usize)?;
         let (scales, vectors) = rest.split_at_checked(2 * count)?;
-        let vocabulary = Vocabulary::new(std::str::from_utf8(texts).ok()?.lines())?;
-        Some(Model { vocabulary, scales: scales.as_chunks().0, vectors: vectors.as_chunks().0 })
+        let tokens = TokenTable::new(std::str::from_utf8(texts).ok()?.lines())?;
+        Some(Model { tokens, scales: scales.as_chunks().0, vectors: vectors.as_chunks().0 })
     }
 
     /// Adds the vector of a token.
@@ -84,7 +84,7 @@ impl Embedder {
                 self.words.clear();
             }
             if !self.words.contains_key(word) {
-                self.words.insert(word.into(), model.vocabulary.tokens(word).into());
+                self.words.insert(word.into(), model.tokens.of_word(word).into());
             }
             for token in self.words.get(word).into_iter().flatten().take(left) {
                 model.add(*token, &mut sum);
@@ -101,7 +101,7 @@ impl Embedder {
 }
 
 /// Returns how close the meanings of two embedded texts are: about 1 for the same, 0 for unrelated
-/// texts. The bytes are those of embeddings.
+/// texts. `other` holds the bytes of an embedding.
 pub fn similarity(one: &[i8; DIMENSIONS], other: &[u8]) -> f64 {
     let products = one.iter().zip(other).map(|(a, b)| i32::from(*a) * i32::from(b.cast_signed()));
     f64::from(products.sum::<i32>()) / (LENGTH * LENGTH) as f64

@@ -1,6 +1,6 @@
 //! Splits text into the tokens of a BERT vocabulary without case: words and parts of words.
 //!
-//! The tokens are those of the model's own tokenizer.
+//! The model's own tokenizer makes the same tokens.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ fn is(class: &LazyLock<Option<Regex>>, c: char) -> bool {
 }
 
 /// The tokens of a model, by their texts.
-pub(crate) struct Vocabulary {
+pub(crate) struct TokenTable {
     /// Tokens that begin a word.
     first: HashMap<&'static str, u32, RandomState>,
     /// Tokens that continue one.
@@ -36,10 +36,10 @@ pub(crate) struct Vocabulary {
     longest: usize,
 }
 
-impl Vocabulary {
+impl TokenTable {
     /// Creates the vocabulary of tokens in the order of their numbers. Returns `None` if there is
     /// no token for unknown words.
-    pub(crate) fn new(tokens: impl Iterator<Item = &'static str>) -> Option<Vocabulary> {
+    pub(crate) fn new(tokens: impl Iterator<Item = &'static str>) -> Option<TokenTable> {
         let (mut first, mut more) = (HashMap::default(), HashMap::default());
         let mut longest = 0;
         for (token, number) in tokens.zip(0..) {
@@ -50,12 +50,12 @@ impl Vocabulary {
             };
         }
         let unknown = *first.get(UNKNOWN)?;
-        Some(Vocabulary { first, more, unknown, longest })
+        Some(TokenTable { first, more, unknown, longest })
     }
 
     /// Returns the tokens of a word: the longest that it begins with, and so on. A word that has
     /// none is unknown as a whole.
-    pub(crate) fn tokens(&self, word: &str) -> Vec<u32> {
+    pub(crate) fn of_word(&self, word: &str) -> Vec<u32> {
         let mut tokens = Vec::new();
         let mut rest = word;
         while !rest.is_empty() && word.chars().count() <= WORD_MAX {
@@ -123,11 +123,11 @@ mod tests {
     use crate::MODEL;
 
     fn tokens(text: &str) -> Vec<&'static str> {
-        let Vocabulary { first, more, .. } = &MODEL.as_ref().unwrap().vocabulary;
+        let TokenTable { first, more, .. } = &MODEL.as_ref().unwrap().tokens;
         let mut texts = HashMap::new();
         texts.extend(first.iter().chain(more).map(|(text, number)| (*number, *text)));
         let mut tokens = Vec::new();
-        words(text, |word| tokens.extend(MODEL.as_ref().unwrap().vocabulary.tokens(word)));
+        words(text, |word| tokens.extend(MODEL.as_ref().unwrap().tokens.of_word(word)));
         tokens.iter().map(|number| texts[number]).collect()
     }
 
@@ -150,8 +150,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_has_tokens(text in "\\PC{0,200}") {
-            let vocabulary = &MODEL.as_ref().unwrap().vocabulary;
-            words(&text, |word| assert!(!vocabulary.tokens(word).is_empty()));
+            let table = &MODEL.as_ref().unwrap().tokens;
+            words(&text, |word| assert!(!table.of_word(word).is_empty()));
         }
     }
 }

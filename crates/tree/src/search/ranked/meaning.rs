@@ -142,7 +142,7 @@ impl ClosestPassages {
 }
 
 impl RankedPassages {
-    /// Adds the passages that are closest to the query by meaning. The order becomes that of both
+    /// Adds the passages that are closest to the query by meaning. The order comes from both
     /// ranks: passages that are high in both come first.
     pub fn merge(&mut self, closest: &ClosestPassages) {
         let mut by_words = Least::new(CLOSEST);
