@@ -78,11 +78,12 @@ const FORBIDDEN: [(&str, &str); 28] = [
     ("mcp", "store"),
 ];
 /// The crates beneath the program, from the bottom up, each with the crates that it may use.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("base", &[]),
+    ("meaning", &[]),
     ("sandbox", &["base"]),
     ("trace", &["base"]),
-    ("tree", &["base", "trace"]),
+    ("tree", &["base", "meaning", "trace"]),
     ("record", &["base", "trace", "tree"]),
     ("workspace", &["base", "trace", "record"]),
     ("fuse", &["base", "record", "tree"]),

@@ -1,4 +1,4 @@
-//! `search/<words>` and `semantic/<words>`: the content of its answers, and the syntax of the query.
+//! `search/<words>` and `semantic/<words>`: the content of the answers, and the syntax of queries.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -227,7 +227,10 @@ fn passages_are_found_by_meaning() {
     ] {
         for dir in ["semantic", "search.both"] {
             let found = found(&store, &format!("{dir}/{words}"));
-            assert_eq!(found.first().map(String::as_str), Some(first), "{dir}/{words}: {found:?}");
+            // The best by words may stand beside it.
+            let top = if dir == "semantic" { 1 } else { 2 };
+            let is_found = found.iter().take(top).any(|path| path == first);
+            assert!(is_found, "{dir}/{words}: {found:?}");
         }
     }
     let tree = store.tree();

@@ -9,8 +9,12 @@
 //! Document frequencies come from these segments only, so files outside the view cannot change a
 //! score, and cached and fresh segments give equal results. `select` picks the passages to show, in
 //! the order of their scores (`order`).
+//!
+//! The passages of a segment can also be embedded (`embedding`), and ranked by how close their
+//! meaning is to that of the query (`meaning`).
 
 mod conversation;
+mod embedding;
 mod index;
 mod meaning;
 mod order;

@@ -86,6 +86,8 @@ struct InodeEntry {
     reported: Option<ReportedState>,
     /// Time at which the kernel was last made to fetch the attributes again.
     invalidated: Option<Instant>,
+    /// True if the last open found the file shorter than the kernel knew.
+    shrank: bool,
     /// The mtime that the kernel received last.
     mtime: Time,
     /// Set for directories that the kernel has listed.
@@ -100,6 +102,7 @@ impl InodeEntry {
             cached: None,
             reported: None,
             invalidated: None,
+            shrank: false,
             mtime: Time::default(),
             listing: None,
         }
@@ -267,23 +270,25 @@ impl<H: BuildHasher> Inodes<H> {
         times.map_or(own, |times| times.report(own, hash))
     }
 
-    /// Returns true if the kernel has cached another state for long and must fetch the attributes
-    /// again. Returns true at most once per `interval`: otherwise a file that changes all the time
-    /// could never be opened.
+    /// Returns true if the kernel must fetch the attributes again: it has cached another state for
+    /// long, or a larger size. Returns true at most once per `interval`, or at every second call:
+    /// otherwise a file that changes all the time could never be opened.
     pub(super) fn is_outdated(
         &mut self,
         ino: Ino,
         signature: Signature,
         interval: Duration,
     ) -> bool {
-        let now = self.hasher.hash_one(signature);
+        let (now, (_, _, size)) = (self.hasher.hash_one(signature), signature);
         let Some(entry) = self.entries.get_mut(&ino) else { return false };
-        let outdated = entry.reported.is_some_and(|it| it.ttl > TTL && it.hash != now)
-            && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
+        let Some(reported) = entry.reported else { return false };
+        let is_old = reported.ttl > TTL && reported.hash != now;
+        let outdated = is_old && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
         if outdated {
             entry.invalidated = Some(Instant::now());
         }
-        outdated
+        entry.shrank = size < reported.size && !entry.shrank;
+        outdated || entry.shrank
     }
 
     pub(super) fn matches_reported(&self, ino: Ino, signature: Signature) -> bool {
@@ -436,6 +441,8 @@ mod tests {
         assert!(inodes.is_outdated(ino, (then, then, 6), hour));
         assert!(!inodes.is_outdated(ino, (then, then, 7), hour), "a moment ago");
         assert!(inodes.is_outdated(ino, (then, then, 7), Duration::ZERO));
+        let shorter = [1, 2, 3].map(|_| inodes.is_outdated(ino, (then, then, 4), hour));
+        assert_eq!(shorter, [true, false, true]);
     }
 
     #[test]

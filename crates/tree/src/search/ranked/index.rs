@@ -13,7 +13,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
-use super::meaning::SegmentMeaning;
+use super::embedding::SegmentMeaning;
 use super::segment::{Segment, SegmentWriter};
 use crate::catalog::Fingerprint;
 use crate::search::is_binary;
@@ -325,10 +325,10 @@ fn meaning_key(segment: Key) -> Key {
     key("meaning of text", &[&segment])
 }
 
-pub(super) struct PendingText {
-    pub(super) path: RelPath,
+struct PendingText {
+    path: RelPath,
     start: u64,
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 struct WorkerIndexer<'a> {
@@ -446,8 +446,9 @@ impl WorkerIndexer<'_> {
 
     /// Embeds the passages of the segment with the key `segment`, whose text is `texts`.
     fn embed(&self, segment: Key, texts: &[PendingText]) -> Arc<SegmentMeaning> {
+        let files = texts.iter().map(|text| (&text.path, text.bytes.as_slice()));
         let mut embedder = self.index.embedders.lock().pop().unwrap_or_default();
-        let meaning = Arc::new(SegmentMeaning::new(texts, &mut embedder));
+        let meaning = Arc::new(SegmentMeaning::new(files, &mut embedder));
         self.index.embedders.lock().push(embedder);
         let key = meaning_key(segment);
         if let Some((disk, _)) = &self.index.disk {

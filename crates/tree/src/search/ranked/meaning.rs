@@ -1,19 +1,17 @@
-//! Passages by meaning: the embeddings of a segment, and the passages closest to a query.
+//! The passages that are closest to a query by their meaning.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::conversation::{CONVERSATION, FILLER, PassageKind};
-use super::index::{PendingText, WorkerIndex};
+use super::index::WorkerIndex;
 use super::order::Least;
 use super::query::RankedQuery;
 use super::rank::{
     PassageId, RankedPassages, ScoredPassage, UNIT, WorkerMatches, chunks, excluded, kind_weight,
 };
-use super::segment::{each_passage, to_u32};
-use crate::search::is_raw_record;
+use super::segment::to_u32;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_meaning::{DIMENSIONS, Embedder, similarity};
 
@@ -21,55 +19,6 @@ use swarmletfs_meaning::{DIMENSIONS, Embedder, similarity};
 const CLOSEST: usize = 1_000;
 /// Ranks after which a passage counts half, when two orders are merged (reciprocal rank fusion).
 const RANK: f64 = 60.0;
-
-/// The embeddings of the passages of a segment.
-pub(super) struct SegmentMeaning {
-    /// The embedded passages, in order.
-    passages: Vec<u32>,
-    /// Their embeddings, one after the other.
-    embeddings: Vec<u8>,
-}
-
-impl SegmentMeaning {
-    /// Embeds the passages of a segment with the text `texts`. Leaves out calls and records, which
-    /// repeat other text as JSON.
-    pub(super) fn new(texts: &[PendingText], embedder: &mut Embedder) -> SegmentMeaning {
-        let mut meaning = SegmentMeaning { passages: Vec::new(), embeddings: Vec::new() };
-        let mut number = 0;
-        for PendingText { path, bytes, .. } in texts {
-            let is_told = path.as_bytes() == CONVERSATION || !is_raw_record(path);
-            // The first passage stands for the name.
-            number += 1;
-            each_passage(path, bytes, |passage, kind| {
-                let embedding = Some(passage)
-                    .filter(|_| is_told && kind != PassageKind::Call)
-                    .and_then(|passage| embedder.embed(&passage.replace(char::from(FILLER), " ")));
-                if let Some(embedding) = embedding {
-                    meaning.passages.push(number);
-                    meaning.embeddings.extend(embedding.map(i8::cast_unsigned));
-                }
-                number += 1;
-            });
-        }
-        meaning
-    }
-
-    pub(super) fn size(&self) -> usize {
-        4 * self.passages.len() + self.embeddings.len()
-    }
-
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = postcard::to_stdvec(&self.passages).unwrap_or_default();
-        bytes.extend(&self.embeddings);
-        bytes
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<SegmentMeaning> {
-        let (passages, embeddings) = postcard::take_from_bytes::<Vec<u32>>(bytes).ok()?;
-        let fits = embeddings.len() == passages.len().checked_mul(DIMENSIONS)?;
-        fits.then(|| SegmentMeaning { passages, embeddings: embeddings.to_vec() })
-    }
-}
 
 /// A passage, ordered by how close it is to the query.
 type Close = (Reverse<i64>, PassageId);
@@ -185,21 +134,5 @@ impl RankedPassages {
     pub fn has_segments(&self, worker: usize, index: &WorkerIndex) -> bool {
         let ranked = self.workers.get(worker).map(WorkerMatches::headers);
         ranked.is_some_and(|ranked| ranked.eq(index.segments.iter().map(|segment| &segment.header)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn embeddings_survive_serialization() {
-        let meaning = SegmentMeaning { passages: vec![1, 4], embeddings: vec![7; 2 * DIMENSIONS] };
-        let bytes = meaning.to_bytes();
-        let read = SegmentMeaning::from_bytes(&bytes).unwrap();
-        assert_eq!((read.passages, read.embeddings), (meaning.passages, meaning.embeddings));
-        for length in 0..bytes.len() {
-            assert!(SegmentMeaning::from_bytes(&bytes[..length]).is_none_or(|it| it.size() == 0));
-        }
     }
 }
