@@ -60,6 +60,9 @@ impl InoRange {
     }
 }
 
+/// Longest time after which the kernel counts from a reply, as a rule.
+const DELAY_MAX: Duration = Duration::from_millis(250);
+
 #[derive(Clone)]
 pub(super) struct Inode {
     pub(super) node: Node,
@@ -227,7 +230,7 @@ impl<H: BuildHasher> Inodes<H> {
     /// Returns the size that the kernel may hold of an inode.
     pub(super) fn reported_size(&self, ino: Ino) -> Option<u64> {
         let reported = self.entries.get(&ino)?.reported?;
-        (reported.at.elapsed() <= reported.ttl).then_some(reported.size)
+        (reported.at.elapsed() <= reported.ttl + DELAY_MAX).then_some(reported.size)
     }
 
     /// Records that the kernel reads the entries of a directory from the start; see
