@@ -54,7 +54,7 @@ impl Model {
             return;
         };
         let scale = i32::from(u16::from_le_bytes(*scale));
-        let (low, high) = sum.split_at_mut(HALF);
+        let Some((low, high)) = sum.split_at_mut_checked(HALF) else { return };
         for ((low, high), pair) in low.iter_mut().zip(high).zip(vector) {
             let pair = pair.cast_signed();
             // Shifts extend the sign.
