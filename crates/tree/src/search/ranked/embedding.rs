@@ -22,20 +22,20 @@ impl SegmentMeaning {
         embedder: &mut Embedder,
     ) -> SegmentMeaning {
         let mut meaning = SegmentMeaning { passages: Vec::new(), embeddings: Vec::new() };
-        let mut number = 0;
+        let mut numbers = 0..;
         for (path, bytes) in texts {
             let is_told = path.as_bytes() == CONVERSATION || !is_raw_record(path);
             // The first passage stands for the name.
-            number += 1;
+            numbers.next();
             each_passage(path, bytes, |passage, kind| {
+                let number = numbers.next();
                 let embedding = Some(passage)
                     .filter(|_| is_told && kind != PassageKind::Call)
                     .and_then(|passage| embedder.embed(&passage.replace(char::from(FILLER), " ")));
-                if let Some(embedding) = embedding {
+                if let (Some(number), Some(embedding)) = (number, embedding) {
                     meaning.passages.push(number);
                     meaning.embeddings.extend(embedding.map(i8::cast_unsigned));
                 }
-                number += 1;
             });
         }
         meaning
