@@ -174,6 +174,7 @@ impl Tree {
     }
 
     /// Searches the files under `path`, or those of `workers`, for words.
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword argument in Python")]
     fn search(
         &self,
         py: Python<'_>,
