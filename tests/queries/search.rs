@@ -210,7 +210,7 @@ fn any_text_is_a_query_or_an_invalid_name() {
     assert_eq!(found(&store, "workers/api/search/own"), ["api/search.own"]);
 }
 
-/// Promise: `semantic/` finds what is said in other words, and `search.both/` merges both orders.
+/// Promise: `semantic/` finds what is said in other words, and `search.both/` counts both.
 #[test]
 fn passages_are_found_by_meaning() {
     let store = store();

@@ -52,7 +52,7 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     semantic: bool,
 
-    /// Ranks passages by words, by meaning, or by both orders merged
+    /// Ranks passages by words, by meaning, or by both together
     #[arg(long, value_name = "MODE", value_parser = modes(), conflicts_with = "semantic")]
     mode: Option<SearchMode>,
 

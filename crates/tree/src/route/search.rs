@@ -15,7 +15,7 @@ pub enum SearchMode {
     #[default]
     Words,
     Meaning,
-    /// By the ranks of both.
+    /// By both together.
     Both,
 }
 

@@ -17,8 +17,8 @@ use swarmletfs_meaning::{DIMENSIONS, Embedder, similarity};
 
 /// Passages that are ranked by meaning: so many are more than any answer shows.
 const CLOSEST: usize = 1_000;
-/// Ranks after which a passage counts half, when two orders are merged (reciprocal rank fusion).
-const RANK: f64 = 60.0;
+/// Weight of the meaning where words count, too.
+const MEANING: f64 = 0.5;
 
 /// A passage, ordered by how close it is to the query.
 type Close = (Reverse<i64>, PassageId);
@@ -91,36 +91,25 @@ impl ClosestPassages {
 }
 
 impl RankedPassages {
-    /// Adds the passages that are closest to the query by meaning. The order comes from both
-    /// ranks: passages that are high in both come first.
+    /// Adds the passages that are closest to the query by meaning. The score becomes the share of
+    /// the best score by words, plus [`MEANING`] times the share of the best by meaning.
     pub fn merge(&mut self, closest: &ClosestPassages) {
-        let mut by_words = Least::new(CLOSEST);
-        self.passages.iter().flatten().for_each(|one| by_words.offer((Reverse(one.score), one.id)));
-        let by_words: Vec<Close> = by_words.into_sorted();
-        let last = by_words.last().map_or(1, |(score, _)| score.0.max(1));
-        let mut ranks: HashMap<PassageId, f64, RandomState> = HashMap::default();
-        for order in [&by_words, &closest.best] {
-            for (rank, (_, id)) in order.iter().enumerate() {
-                *ranks.entry(*id).or_default() += RANK / (RANK + rank as f64);
-            }
-        }
+        let share = |score: i64, best: i64| UNIT * score as f64 / best.max(1) as f64;
+        let best = self.passages.iter().flatten().map(|one| one.score).max().unwrap_or_default();
+        let closest_score = closest.best.first().map_or(0, |(score, _)| score.0);
+        let mut close: HashMap<PassageId, f64, RandomState> = HashMap::default();
+        close.extend(
+            closest.best.iter().map(|(score, id)| (*id, MEANING * share(score.0, closest_score))),
+        );
         for one in self.passages.iter_mut().flatten() {
-            // Passages after the last rank keep their order.
-            let rest = RANK / (RANK + CLOSEST as f64) * (one.score as f64 / last as f64).min(1.0);
-            one.score = (UNIT * ranks.remove(&one.id).unwrap_or(rest)).round() as i64;
+            let meaning = close.remove(&one.id).unwrap_or_default();
+            one.score = (share(one.score, best) + meaning).round() as i64;
         }
-        for (_, id) in &closest.best {
-            let Some(passages) = self.passages.get_mut(id.worker as usize) else { continue };
-            if let Some(rank) = ranks.get(id) {
-                let score = (UNIT * rank).round() as i64;
-                passages.push(ScoredPassage {
-                    id: *id,
-                    score,
-                    words: 0,
-                    has_word: true,
-                    repeats: false,
-                });
-            }
+        for (id, meaning) in close {
+            let passages = self.passages.get_mut(id.worker as usize);
+            let score = meaning.round() as i64;
+            let added = ScoredPassage { id, score, words: 0, has_word: true, repeats: false };
+            passages.into_iter().for_each(|passages| passages.push(added));
         }
         self.passages.iter_mut().for_each(|passages| passages.sort_unstable_by_key(|one| one.id));
     }
