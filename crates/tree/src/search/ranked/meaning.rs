@@ -92,7 +92,7 @@ impl ClosestPassages {
 
 impl RankedPassages {
     /// Adds the passages that are closest to the query by meaning. The score becomes the share of
-    /// the best score by words, plus [`MEANING`] times the share of the best by meaning.
+    /// the best score by words, plus half the share of the best by meaning.
     pub fn merge(&mut self, closest: &ClosestPassages) {
         let share = |score: i64, best: i64| UNIT * score as f64 / best.max(1) as f64;
         let best = self.passages.iter().flatten().map(|one| one.score).max().unwrap_or_default();
