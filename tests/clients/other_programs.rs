@@ -1,5 +1,5 @@
-//! The real Codex CLI, Gemini CLI, pi, opencode, GitHub Copilot CLI, Qwen Code, mini-swe-agent and
-//! OpenHands: a session of each is followed while it runs, and read afterwards.
+//! The real Codex CLI, Gemini CLI, pi, opencode, GitHub Copilot CLI, Qwen Code, Cline CLI,
+//! mini-swe-agent and OpenHands: a session of each is followed while it runs, and read afterwards.
 
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ const PI: Client = from_npm("pi", "pi", "home/.pi/agent/sessions");
 const OPENCODE: Client = from_npm("opencode", "opencode", "home/.local/share/opencode");
 const COPILOT_CLI: Client = from_npm("copilot-cli", "GitHub Copilot CLI", "home/.copilot");
 const QWEN_CODE: Client = from_npm("qwen-code", "Qwen Code", "home/.qwen");
+const CLINE: Client = from_npm("cline", "Cline CLI", "home/.cline");
 const MINI_SWE_AGENT: Client = from_pip("mini-swe-agent", "mini-swe-agent", "runs");
 const OPENHANDS: Client = from_pip("openhands", "OpenHands", "conversations");
 
@@ -246,6 +247,29 @@ fn qwen_code_is_followed_while_it_runs_and_read_afterwards() {
     ];
     assert_small_session(&mount, &main, &wanted);
     assert_tester(&mount, &main, "run_shell_command");
+}
+
+#[test]
+#[ignore = "only in scripts/check --all"]
+fn cline_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !CLINE.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&CLINE, &[(1, 1), (5, 7)], &[]);
+    let wanted = [
+        ("run_commands", "ok", None),
+        ("run_commands", "failed", Some(1)),
+        ("editor", "ok", None),
+        ("editor", "ok", None),
+        ("editor", "failed", None),
+        ("run_commands", "ok", None),
+        ("run_commands", "failed", Some(2)),
+        ("no_such_tool", "failed", None),
+        ("spawn_agent", "ok", None),
+    ];
+    assert_small_session(&mount, &main, &wanted);
+    assert_tester(&mount, &main, "run_commands");
 }
 
 #[test]
