@@ -13,6 +13,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
+use super::conversation::CONVERSATION;
 use super::embedding::SegmentMeaning;
 use super::segment::{Segment, SegmentWriter};
 use crate::catalog::Fingerprint;
@@ -346,8 +347,9 @@ impl WorkerIndexer<'_> {
     fn read(&mut self, view: &View, member: &Member, deadline: Deadline<'_>) -> Result<()> {
         let folder = view.folder(member)?;
         folder.prepare(deadline)?;
-        let (files, unreadable) = folder.files()?;
+        let (mut files, unreadable) = folder.files()?;
         self.contents.unread.unreadable = unreadable;
+        sort_for_reading(&mut files);
         for (at, path) in files.iter().enumerate() {
             if !deadline.has_time() {
                 self.contents.unread.late += (files.len() - at) as u64;
@@ -459,6 +461,11 @@ impl WorkerIndexer<'_> {
     }
 }
 
+/// Moves the conversation to the front: if time runs out, its words are those that count most.
+fn sort_for_reading(files: &mut [RelPath]) {
+    files.sort_by_key(|path| path.as_bytes() != CONVERSATION);
+}
+
 /// Returns the tool in a file name of the form `tool_calls/NNN_<tool>.txt`.
 pub fn tool_of(path: &RelPath) -> Option<&[u8]> {
     let name = path.as_bytes().strip_prefix(CALLS)?;
@@ -480,6 +487,15 @@ fn without_extension(path: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conversation_is_read_first() {
+        let mut files =
+            ["outputs/a", "task.txt", "thread.jsonl", "z"].map(|path| RelPath::parse(path).unwrap());
+        sort_for_reading(&mut files);
+        let order = files.each_ref().map(|path| path.display().to_string());
+        assert_eq!(order, ["thread.jsonl", "outputs/a", "task.txt", "z"]);
+    }
 
     #[test]
     fn a_file_is_described_by_its_worker_and_its_tool_or_path() {
