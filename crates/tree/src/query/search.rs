@@ -92,7 +92,7 @@ impl FileQuery for SearchQuery {
         let reader = PassageReader::new(analyzer, workers);
         let showing = analyzer.settings.grant(showing);
         let deadline = showing.deadline();
-        let phrases_read = ranked.retain_phrases(
+        let mut phrases_read = ranked.retain_phrases(
             &parsed,
             &|worker, path, range| reader.read_in_order(worker, path, range),
             deadline,
@@ -117,7 +117,7 @@ impl FileQuery for SearchQuery {
                 (totals.files, totals.workers) = (totals.searched.files, totals.searched.workers);
             }
             ranked.merge(closest);
-            ranked.retain_phrases(
+            phrases_read &= ranked.retain_phrases(
                 &parsed,
                 &|worker, path, range| reader.read(worker, path, range),
                 deadline,
