@@ -116,7 +116,7 @@ impl FileQuery for SearchQuery {
                 totals.matches = closest.compared;
                 (totals.files, totals.workers) = (totals.searched.files, totals.searched.workers);
             }
-            ranked.merge(closest);
+            ranked.merge(closest, &parsed);
             phrases_read &= ranked.retain_phrases(
                 &parsed,
                 &|worker, path, range| reader.read(worker, path, range),

@@ -490,8 +490,8 @@ mod tests {
 
     #[test]
     fn conversation_is_read_first() {
-        let mut files =
-            ["outputs/a", "task.txt", "thread.jsonl", "z"].map(|path| RelPath::parse(path).unwrap());
+        let mut files = ["outputs/a", "task.txt", "thread.jsonl", "z"]
+            .map(|path| RelPath::parse(path).unwrap());
         sort_for_reading(&mut files);
         let order = files.each_ref().map(|path| path.display().to_string());
         assert_eq!(order, ["thread.jsonl", "outputs/a", "task.txt", "z"]);

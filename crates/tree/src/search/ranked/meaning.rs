@@ -18,7 +18,9 @@ use swarmletfs_meaning::{DIMENSIONS, Embedder, similarity};
 /// Passages that are ranked by meaning: so many are more than any answer shows.
 const CLOSEST: usize = 1_000;
 /// Weight of the meaning where words count, too.
-const MEANING: f64 = 0.5;
+const MEANING: f64 = 0.3;
+/// Number of passages of which one shows how well the words of a query fit.
+const COVERING: usize = 20;
 
 /// A passage, ordered by how close it is to the query.
 type Close = (Reverse<i64>, PassageId);
@@ -91,11 +93,19 @@ impl ClosestPassages {
 }
 
 impl RankedPassages {
-    /// Adds the passages that are closest to the query by meaning. The score becomes the share of
-    /// the best score by words, plus half the share of the best by meaning.
-    pub fn merge(&mut self, closest: &ClosestPassages) {
+    /// Adds the passages that are closest to `query` by meaning. The score becomes the share of the
+    /// best score by words, times the share of the words that one of the best passages has, plus
+    /// three tenths of the share of the best score by meaning.
+    pub fn merge(&mut self, closest: &ClosestPassages, query: &RankedQuery) {
         let share = |score: i64, best: i64| UNIT * score as f64 / best.max(1) as f64;
-        let best = self.passages.iter().flatten().map(|one| one.score).max().unwrap_or_default();
+        let mut by_words = Least::new(COVERING);
+        for one in self.passages.iter().flatten() {
+            by_words.offer((Reverse(one.score), Reverse(one.words.count_ones()), one.id));
+        }
+        let by_words = by_words.into_sorted();
+        let best = by_words.first().map_or(0, |(score, ..)| score.0);
+        let words = by_words.iter().map(|(_, words, _)| words.0).max().unwrap_or_default();
+        let fit = f64::from(words) / query.terms.len().max(1) as f64;
         let closest_score = closest.best.first().map_or(0, |(score, _)| score.0);
         let mut close: HashMap<PassageId, f64, RandomState> = HashMap::default();
         close.extend(
@@ -103,7 +113,7 @@ impl RankedPassages {
         );
         for one in self.passages.iter_mut().flatten() {
             let meaning = close.remove(&one.id).unwrap_or_default();
-            one.score = (share(one.score, best) + meaning).round() as i64;
+            one.score = (fit * share(one.score, best) + meaning).round() as i64;
         }
         for (id, meaning) in close {
             let passages = self.passages.get_mut(id.worker as usize);
