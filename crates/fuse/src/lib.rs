@@ -416,7 +416,10 @@ impl Filesystem for FuseAdapter {
         }
         self.run(ino, stat_class, move |tree| {
             let mut reply = Some(reply);
-            let result = tree.read(fh.0, offset, size as usize, |data| {
+            // A reader sees no more than stat reports, whether or not there are cached pages.
+            let room = tree.reported_size(fh.0).map_or(u64::MAX, |end| end.saturating_sub(offset));
+            let size = (size as usize).min(usize::try_from(room).unwrap_or(usize::MAX));
+            let result = tree.read(fh.0, offset, size, |data| {
                 if let Some(reply) = reply.take() {
                     reply.data(data);
                 }

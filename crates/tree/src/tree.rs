@@ -436,14 +436,16 @@ impl Tree {
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 Ok(reply(bytes.split_at_most(offset).1.split_at_most(size).0))
             }
-            Handle::File(opened_by, file) => {
-                // A reader sees no more than the size that stat reports.
-                let known = opened_by.and_then(|ino| self.inodes.lock().reported_size(ino));
-                let room = known.map_or(u64::MAX, |known| known.saturating_sub(offset));
-                let size = size.min(usize::try_from(room).unwrap_or(usize::MAX));
+            Handle::File(_, file) => {
                 Ok(reply(&swarmletfs_base::store::read_range(&*file, offset, size)?))
             }
         }
+    }
+
+    /// Returns the size that the kernel may hold of a worker's own file, which is open as `fh`.
+    pub fn reported_size(&self, fh: Fh) -> Option<u64> {
+        let Ok(Handle::File(Some(ino), _)) = self.handles.lock().get(fh) else { return None };
+        self.inodes.lock().reported_size(ino)
     }
 
     pub fn size(&self, fh: Fh) -> Result<u64> {
