@@ -112,7 +112,10 @@ impl RankedPassages {
             closest.best.iter().map(|(score, id)| (*id, MEANING * share(score.0, closest_score))),
         );
         for one in self.passages.iter_mut().flatten() {
-            let meaning = close.remove(&one.id).unwrap_or_default();
+            let meaning = close.remove(&one.id);
+            // It was perhaps only near a word, and is found by itself now.
+            one.has_word |= meaning.is_some();
+            let meaning = meaning.unwrap_or_default();
             one.score = (fit * share(one.score, best) + meaning).round() as i64;
         }
         for (id, meaning) in close {
@@ -133,5 +136,38 @@ impl RankedPassages {
     pub fn has_segments(&self, worker: usize, index: &WorkerIndex) -> bool {
         let ranked = self.workers.get(worker).map(WorkerMatches::headers);
         ranked.is_some_and(|ranked| ranked.eq(index.segments.iter().map(|segment| &segment.header)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closest_passages_are_found_whether_or_not_they_have_a_word() {
+        let id = |passage| PassageId { worker: 0, segment: 0, chunk: 0, passage };
+        let scored = |passage, score, words: u64| ScoredPassage {
+            id: id(passage),
+            score,
+            words,
+            has_word: words > 0,
+            repeats: false,
+        };
+        let mut ranked = RankedPassages {
+            workers: Vec::new(),
+            passages: vec![vec![scored(1, 200, 1), scored(2, 100, 0), scored(3, 50, 0)]],
+            excluded: Vec::new(),
+        };
+        let closest = ClosestPassages {
+            best: vec![(Reverse(500), id(2)), (Reverse(250), id(9))],
+            compared: 4,
+        };
+        ranked.merge(&closest, &RankedQuery::parse("disk full"));
+        let found = ranked.passages.iter().flatten();
+        let found: Vec<_> = found.map(|one| (one.id.passage, one.score, one.has_word)).collect();
+        // One of the two words is found.
+        let expected =
+            [(1, 500_000, true), (2, 550_000, true), (3, 125_000, false), (9, 150_000, true)];
+        assert_eq!(found, expected);
     }
 }
