@@ -14,6 +14,7 @@ use swarmletfs_tree::analysis::settings::Control;
 use swarmletfs_tree::catalog::{Freshness, Source};
 use swarmletfs_tree::query::grep::{GrepOptions, GrepQuery};
 use swarmletfs_tree::query::search::{SearchMode, SearchOptions, SearchQuery};
+use swarmletfs_tree::query::{FileAnswer, FileQuery};
 use swarmletfs_tree::tree::{ROOT, Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
 
@@ -156,6 +157,17 @@ fn answer_cut_off_at_any_point_is_marked() {
     assert!(cut > scale(100) as u32, "only {cut} of {runs} were cut off");
 }
 
+/// Returns the answers to a query that is cut off after some numbers of looks at the clock.
+fn cut_off_answers<Q: FileQuery>(
+    store: &Arc<Memory>,
+    query: &Q,
+) -> impl Iterator<Item = (u64, FileAnswer<Q::Found>)> {
+    let (whole, looks) = tree(store, u64::MAX);
+    whole.search(ROOT, query).unwrap().unwrap();
+    points(looks.load(Ordering::SeqCst))
+        .map(|steps| (steps, tree(store, steps).0.search(ROOT, query).unwrap().unwrap()))
+}
+
 /// Promise: An incomplete answer shows what was found before the deadline.
 ///
 /// A match is shown if it fits the budget, however late it was found.
@@ -165,10 +177,7 @@ fn incomplete_answer_shows_what_was_found() {
     for mode in SearchMode::ALL {
         let options = SearchOptions { mode, ..SearchOptions::default() };
         let query = SearchQuery { options, words: "disk full".into(), under: None };
-        let (whole, looks) = tree(&store, u64::MAX);
-        whole.search(ROOT, &query).unwrap().unwrap();
-        for steps in points(looks.load(Ordering::SeqCst)) {
-            let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
+        for (steps, answer) in cut_off_answers(&store, &query) {
             assert!(
                 answer.totals.matches == 0 || !answer.found.shown.is_empty(),
                 "{steps}: {}",
@@ -184,10 +193,7 @@ fn incomplete_answer_shows_what_was_found() {
     }
     let options = GrepOptions::default();
     let query = GrepQuery { options, regex: "disk".into(), under: None };
-    let (whole, looks) = tree(&store, u64::MAX);
-    whole.search(ROOT, &query).unwrap().unwrap();
-    for steps in points(looks.load(Ordering::SeqCst)) {
-        let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
+    for (steps, answer) in cut_off_answers(&store, &query) {
         assert!(
             answer.totals.matches == 0 || !answer.found.shown.is_empty(),
             "{steps}: {}",

@@ -439,8 +439,8 @@ enum RankingMode {
 struct SearchInput {
     /// The words, phrases and filters
     query: String,
-    /// What ranks passages: words for names and messages, meaning for what nobody wrote in these
-    /// words, or both
+    /// Rank passages by words (for names and messages), by meaning (for ideas that nobody wrote in
+    /// these words), or by both
     #[serde(default)]
     mode: RankingMode,
     /// Search only these workers, by their ids or unique beginnings of them; at most 32

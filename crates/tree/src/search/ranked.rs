@@ -10,8 +10,8 @@
 //! score, and cached and fresh segments give equal results. `select` picks the passages to show, in
 //! the order of their scores (`order`).
 //!
-//! The passages of a segment can also be embedded (`embedding`), and ranked by how close their
-//! meaning is to that of the query (`meaning`).
+//! The passages of a segment can also be embedded (`embedding`), and ranked by how close they are
+//! to the meaning of the query (`meaning`).
 
 mod conversation;
 mod embedding;

@@ -1,7 +1,7 @@
 //! The embeddings of a segment's passages.
 
 use super::conversation::{CONVERSATION, FILLER, PassageKind};
-use super::segment::each_passage;
+use super::segment::{SegmentPart, each_passage};
 use crate::search::is_raw_record;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_meaning::{DIMENSIONS, Embedder};
@@ -41,17 +41,19 @@ impl SegmentMeaning {
         meaning
     }
 
-    pub(super) fn size(&self) -> usize {
-        4 * self.passages.len() + self.embeddings.len()
-    }
-
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = postcard::to_stdvec(&self.passages).unwrap_or_default();
         bytes.extend(&self.embeddings);
         bytes
     }
+}
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<SegmentMeaning> {
+impl SegmentPart for SegmentMeaning {
+    fn size(&self) -> usize {
+        4 * self.passages.len() + self.embeddings.len()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<SegmentMeaning> {
         let (passages, embeddings) = postcard::take_from_bytes::<Vec<u32>>(bytes).ok()?;
         let fits = embeddings.len() == passages.len().checked_mul(DIMENSIONS)?;
         fits.then(|| SegmentMeaning { passages, embeddings: embeddings.to_vec() })

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conversation::CONVERSATION;
 use super::embedding::SegmentMeaning;
-use super::segment::{Segment, SegmentWriter};
+use super::segment::{Segment, SegmentPart, SegmentWriter};
 use crate::catalog::Fingerprint;
 use crate::search::is_binary;
 use crate::view::{Member, View};
@@ -94,22 +94,15 @@ struct SegmentList {
 }
 
 #[derive(Clone)]
-struct SegmentWeighter;
+struct SizeWeighter;
 
-impl Weighter<Key, Arc<Segment>> for SegmentWeighter {
-    fn weight(&self, _: &Key, segment: &Arc<Segment>) -> u64 {
-        segment.size() as u64
+impl<T: SegmentPart> Weighter<Key, Arc<T>> for SizeWeighter {
+    fn weight(&self, _: &Key, part: &Arc<T>) -> u64 {
+        part.size() as u64
     }
 }
 
-#[derive(Clone)]
-struct MeaningWeighter;
-
-impl Weighter<Key, Arc<SegmentMeaning>> for MeaningWeighter {
-    fn weight(&self, _: &Key, meaning: &Arc<SegmentMeaning>) -> u64 {
-        meaning.size() as u64
-    }
-}
+type PartCache<T> = Cache<Key, Arc<T>, SizeWeighter>;
 
 pub(super) type ReadWorker<'a> =
     &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, IndexPart, Deadline<'_>) -> Result<WorkerIndex>;
@@ -124,8 +117,8 @@ struct Backlog {
 }
 
 pub struct Index {
-    segments: Cache<Key, Arc<Segment>, SegmentWeighter>,
-    meanings: Cache<Key, Arc<SegmentMeaning>, MeaningWeighter>,
+    segments: PartCache<Segment>,
+    meanings: PartCache<SegmentMeaning>,
     workers: Cache<Key, Arc<SegmentList>>,
     /// The disk cache, if any, and the scope of the view.
     disk: Option<(Arc<DiskCache>, Key)>,
@@ -144,16 +137,8 @@ impl Index {
     /// outlives the process; the key names the scope.
     pub fn new(disk: Option<(Arc<DiskCache>, Key)>, views: usize) -> Index {
         Index {
-            segments: single_shard(
-                SEGMENTS,
-                share_of_memory(SEGMENTS_BYTES, views),
-                SegmentWeighter,
-            ),
-            meanings: single_shard(
-                SEGMENTS,
-                share_of_memory(MEANINGS_BYTES, views),
-                MeaningWeighter,
-            ),
+            segments: single_shard(SEGMENTS, share_of_memory(SEGMENTS_BYTES, views), SizeWeighter),
+            meanings: single_shard(SEGMENTS, share_of_memory(MEANINGS_BYTES, views), SizeWeighter),
             workers: Cache::new(WORKERS),
             disk,
             words_were_late: AtomicBool::new(false),
@@ -302,22 +287,20 @@ impl Index {
     }
 
     fn segment(&self, key: Key) -> Option<Arc<Segment>> {
-        self.segments.get(&key).or_else(|| {
-            let (disk, _) = self.disk.as_ref()?;
-            let segment = Arc::new(Segment::from_bytes(&disk.get(key)?.body()?)?);
-            self.segments.insert(key, segment.clone());
-            Some(segment)
-        })
+        self.part(&self.segments, key)
     }
 
     /// Returns the embeddings of the segment with the key `segment`.
     fn meaning(&self, segment: Key) -> Option<Arc<SegmentMeaning>> {
-        let key = meaning_key(segment);
-        self.meanings.get(&key).or_else(|| {
+        self.part(&self.meanings, meaning_key(segment))
+    }
+
+    fn part<T: SegmentPart>(&self, cache: &PartCache<T>, key: Key) -> Option<Arc<T>> {
+        cache.get(&key).or_else(|| {
             let (disk, _) = self.disk.as_ref()?;
-            let meaning = Arc::new(SegmentMeaning::from_bytes(&disk.get(key)?.body()?)?);
-            self.meanings.insert(key, meaning.clone());
-            Some(meaning)
+            let part = Arc::new(T::from_bytes(&disk.get(key)?.body()?)?);
+            cache.insert(key, part.clone());
+            Some(part)
         })
     }
 }

@@ -77,6 +77,15 @@ pub(super) struct Segment {
     postings: Vec<u8>,
 }
 
+/// A part of the index of a segment, which is cached in memory and on disk.
+pub(super) trait SegmentPart: Sized {
+    /// Returns the memory that it takes, in bytes.
+    fn size(&self) -> usize;
+
+    /// Reads it from the disk. Returns `None` if it is damaged.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+}
+
 impl Segment {
     /// Returns the passages that contain `term`, with its frequency in each.
     pub(super) fn postings(&self, term: &str) -> Postings<'_> {
@@ -91,7 +100,16 @@ impl Segment {
         Some(Postings { left, rest, passage: 0 })
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
+        let mut bytes = postcard::to_stdvec(&*self.header).ok()?;
+        bytes.extend(self.terms.as_fst().as_bytes());
+        bytes.extend(&self.postings);
+        Some(bytes)
+    }
+}
+
+impl SegmentPart for Segment {
+    fn size(&self) -> usize {
         let names: usize = self
             .header
             .chunks
@@ -104,14 +122,7 @@ impl Segment {
             + self.postings.len()
     }
 
-    pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
-        let mut bytes = postcard::to_stdvec(&*self.header).ok()?;
-        bytes.extend(self.terms.as_fst().as_bytes());
-        bytes.extend(&self.postings);
-        Some(bytes)
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Segment> {
+    fn from_bytes(bytes: &[u8]) -> Option<Segment> {
         let (header, rest) = postcard::take_from_bytes::<SegmentHeader>(bytes).ok()?;
         let passages: u64 = header.chunks.iter().map(|chunk| u64::from(chunk.passages)).sum();
         let lengths = [
