@@ -50,6 +50,17 @@ fn torn_or_odd_index_does_not_hide_another_index() {
 }
 
 #[test]
+fn torn_index_says_nothing_of_a_directory_that_was_away() {
+    let again = Says(OldA, Meta(Running, Theirs, Alone, Undated, WithTask));
+    replay(&[
+        &[Index(1, List, A, Running, Theirs)],
+        &[Replace(OldA, Call1, Plain)],
+        &[Rename(OldA, A)],
+        &[TornIndex(1), again],
+    ]);
+}
+
+#[test]
 fn own_task_overrides_the_task_of_an_index_in_every_file() {
     replay(&[
         &[Says(A, Meta(Running, Mine, Alone, Undated, NoTask))],

@@ -42,8 +42,8 @@ impl Model {
             };
             match raw.file(path.as_bytes()).map(read_index) {
                 Some(Some(read)) => *entries = read.into_iter().filter(is_there).collect(),
-                // Torn, so the last good entries stay.
-                Some(None) => {}
+                // Torn, so the last good entries stay while their directories do.
+                Some(None) => entries.retain(is_there),
                 None => entries.clear(),
             }
         }

@@ -138,6 +138,9 @@ impl IndexFile {
         folders: &[RelPath],
         folders_hash: u64,
     ) {
+        if folders_hash != self.folders_hash {
+            self.drop_removed(folders);
+        }
         let (now, began) = (Instant::now(), SystemTime::now());
         let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
@@ -168,6 +171,25 @@ impl IndexFile {
             let unlisted = Some(contents.unlisted).filter(|unlisted| unlisted.len() < UNLISTED_MAX);
             (self.entries, self.unlisted) = (Arc::new(contents.entries), unlisted.map(Arc::new));
         }
+    }
+
+    /// Drops the entries of directories that do not exist any more, so that a torn file describes
+    /// no later directory of the same name.
+    fn drop_removed(&mut self, folders: &[RelPath]) {
+        let kept = folders.iter().filter(|folder| self.entries.contains_key(folder)).count();
+        if kept == self.entries.len() {
+            return;
+        }
+        let existing: HashSet<&RelPath> = folders.iter().collect();
+        let (entries, removed): (Entries, Entries) =
+            Arc::unwrap_or_clone(std::mem::take(&mut self.entries))
+                .into_iter()
+                .partition(|(folder, _)| existing.contains(folder));
+        self.entries = Arc::new(entries);
+        if let Some(unlisted) = &mut self.unlisted {
+            Arc::make_mut(unlisted).extend(removed.keys().map(hash_folder));
+        }
+        self.unlisted.take_if(|unlisted| unlisted.len() >= UNLISTED_MAX);
     }
 
     /// Returns true if the file names a directory that is new since it was read, or may name one.
@@ -353,6 +375,15 @@ mod tests {
             (tasks(&three, "a"), tasks(&three, "b")),
             (vec![Some("A".into())], vec![Some("B".into())])
         );
+        // A directory that is gone keeps no entry, but the file is read again when it returns.
+        let three = settled(three);
+        let gone = three.clone().refresh(&store, &folders(&["b", "new"]));
+        assert_eq!((tasks(&gone, "a"), tasks(&gone, "b")), (vec![], vec![Some("B".into())]));
+        let back = gone.clone().refresh(&store, &folders(&["a", "b", "new"]));
+        assert_eq!(tasks(&back, "a"), [Some("A".into())]);
+        store.write(&path(FILES[0]), "[{");
+        let torn = gone.refresh(&store, &folders(&["a", "b", "new"]));
+        assert_eq!((tasks(&torn, "a"), tasks(&torn, "b")), (vec![], vec![Some("B".into())]));
         // An index that names more directories than are remembered may name any directory.
         let many: Vec<Value> =
             (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
