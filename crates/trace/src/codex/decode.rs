@@ -354,16 +354,20 @@ fn total_tokens(event: &Payload<'_>) -> Option<RolloutTokens> {
 }
 
 /// Sets the tokens of the session from a total. The total of a fork begins with the tokens of its
-/// original, or anew: then the first one equals the tokens of the last request.
+/// original, or anew: then the first one equals the tokens of the last request. A total of
+/// the original that is repeated before the fork has written anything looks the same.
 fn set_own_tokens(index: &mut IndexBuilder<'_>, total: Tokens, event: &Payload<'_>) {
     let last = event.info.0.as_ref().and_then(|info| info.last_token_usage.0).map(tokens);
     if let Some((last, main)) = last.zip(index.conversation(MAIN)) {
         main.context.add_request(main.last_ms, last.context());
     }
-    let is_first = index.index.main.recent_messages.is_empty();
+    let main = &index.index.main;
+    let is_first = main.recent_messages.is_empty();
+    let has_output = main.written_bytes > 0 || !main.calls.is_empty();
     let facts = &mut index.index.facts;
     if facts.forked_from.is_some() {
-        let is_anew = is_first && last == Some(total) && facts.tokens_before != last;
+        let is_repeated = facts.tokens_before == last && !has_output;
+        let is_anew = is_first && last == Some(total) && !is_repeated;
         if is_anew || facts.tokens_before.is_none() {
             facts.tokens_before = last.map(|last| difference(total, last));
         }
