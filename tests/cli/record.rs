@@ -363,15 +363,14 @@ fn signals_are_passed_to_the_command_and_never_end_the_recording() {
     let [python, script] = python!(
         &place,
         "import os, signal\n\
-         def handle(number, frame):\n\
-         \x20   os.write(1, b'%d\\n' % number)\n\
-         \x20   if number == signal.SIGTERM:\n\
-         \x20       os._exit(7)\n\
-         for number in [1, 2, 3, 10, 12, 15]:\n\
-         \x20   signal.signal(number, handle)\n\
+         signals = [1, 2, 3, 10, 12, 15]\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, signals)\n\
          os.write(1, b'ready\\n')\n\
-         while True:\n\
-         \x20   signal.pause()\n"
+         number = 0\n\
+         while number != signal.SIGTERM:\n\
+         \x20   number = signal.sigwait(signals)\n\
+         \x20   os.write(1, b'%d\\n' % number)\n\
+         os._exit(7)\n"
     );
     let mut command = place.command(&[], &[&python, &script]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -409,16 +408,13 @@ fn key_of_the_terminal_reaches_the_command_once() {
     let inner = place.write(
         "inner.py",
         "import os, signal\n\
-         def handle(number, frame):\n\
-         \x20   os.write(1, b'interrupted\\n')\n\
-         def finish(number, frame):\n\
-         \x20   os.write(1, b'done\\n')\n\
-         \x20   os._exit(5)\n\
-         signal.signal(signal.SIGINT, handle)\n\
-         signal.signal(signal.SIGUSR1, finish)\n\
+         signals = [signal.SIGINT, signal.SIGUSR1]\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, signals)\n\
          os.write(1, b'ready\\n')\n\
-         while True:\n\
-         \x20   signal.pause()\n",
+         while signal.sigwait(signals) == signal.SIGINT:\n\
+         \x20   os.write(1, b'interrupted\\n')\n\
+         os.write(1, b'done\\n')\n\
+         os._exit(5)\n",
     );
     let mut command = program(&python, [script, PROGRAM.to_owned()]);
     command.args(place.arguments(&[], &[&python, inner.to_str().unwrap()]));
@@ -762,13 +758,11 @@ fn tty_passes_keys_size_and_restores_our_terminal() {
     let [python, script] = python!(
         &place,
         "import os, signal\n\
-         def show(number, frame):\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n\
+         while True:\n\
          \x20   size = os.get_terminal_size(1)\n\
          \x20   os.write(1, b'size %d %d\\n' % (size.lines, size.columns))\n\
-         signal.signal(signal.SIGWINCH, show)\n\
-         show(0, None)\n\
-         while True:\n\
-         \x20   signal.pause()\n"
+         \x20   signal.sigwaitinfo([signal.SIGWINCH])\n"
     );
     let mut child = terminal.spawn(place.command(&["--tty"], &[&python, &script]));
     terminal.read_until("size 33 101");
