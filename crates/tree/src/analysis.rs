@@ -18,6 +18,7 @@ mod lines;
 pub mod missing;
 pub mod overlaps;
 pub mod peers;
+pub mod prose;
 pub mod retry;
 pub mod root_cause;
 mod selection;

@@ -9,6 +9,7 @@ mod answers;
 pub mod expand;
 pub mod list;
 pub mod overview;
+pub mod prose;
 mod worker;
 
 use std::borrow::Cow;
@@ -164,6 +165,10 @@ impl Renderer {
                 hash_value(&mut hash, &self.root_access()?);
                 let query = query.clone();
                 isolated(None, move |renderer| renderer.focus_file(&member, &fingerprint, &query))
+            }
+            Document::Prose(name) => {
+                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
+                isolated(None, move |renderer| renderer.prose_file(&member, &fingerprint))
             }
             Document::Grep(scope, query) => self.file_query(scope, query, &mut hash)?,
             Document::Search(scope, query) => self.file_query(scope, query, &mut hash)?,

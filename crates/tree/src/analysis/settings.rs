@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::missing::Missing;
+use super::prose::ProseWriter;
 use swarmletfs_base::deadline::{Deadline, TimeLimit};
 use swarmletfs_base::digest::Key;
 use swarmletfs_base::model::Prices;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub control: Option<Arc<Control>>,
     /// Prices of language models, for costs that records do not state.
     pub prices: Option<Arc<Prices>>,
+    /// The language model to ask, if there is one.
+    pub prose: Option<Arc<dyn ProseWriter>>,
     /// Number of trees that share the memory for caches.
     pub trees: usize,
 }
@@ -112,7 +115,14 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { budget: None, deadline: DEADLINE, control: None, prices: None, trees: 1 }
+        Settings {
+            budget: None,
+            deadline: DEADLINE,
+            control: None,
+            prices: None,
+            prose: None,
+            trees: 1,
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::text::budget::Budget;
 
 pub const CHANGES: &str = "changes.diff";
+/// Name of the summary in the words of a language model. No listing has it.
+const PROSE: &str = "summary.model.txt";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Document {
@@ -31,6 +33,8 @@ pub enum Document {
     Changes(Name, Option<Budget>),
     /// `summary@<words>`: the summary of a worker with the passages relevant to the words.
     Focus(Name, Arc<SearchQuery>),
+    /// `summary.model.txt`: the summary of a worker in the words of a language model.
+    Prose(Name),
     /// `grep/<regex>`: the lines that match.
     Grep(Scope, Arc<GrepQuery>),
     /// `search/<words>`: the passages relevant to the words.
@@ -76,14 +80,18 @@ impl Document {
         let report = Report::from_name(name).map(|report| Document::Worker(worker.clone(), report));
         let changes =
             || changes_budget(name).map(|budget| Document::Changes(worker.clone(), budget));
-        report.or_else(changes).or_else(|| {
+        let prose = || is_prose(name).then(|| Document::Prose(worker.clone()));
+        report.or_else(changes).or_else(prose).or_else(|| {
             focus::parse_name(name).map(|query| Document::Focus(worker.clone(), Arc::new(query)))
         })
     }
 
     pub fn is_about_one_worker(&self) -> bool {
         match self {
-            Document::Worker(..) | Document::Changes(..) | Document::Focus(..) => true,
+            Document::Worker(..)
+            | Document::Changes(..)
+            | Document::Focus(..)
+            | Document::Prose(_) => true,
             Document::Grep(scope, _) | Document::Search(scope, _) => {
                 matches!(scope, Scope::Worker(_))
             }
@@ -131,6 +139,10 @@ impl Scope {
             Scope::Worker(_) | Scope::Workers(_) => 0,
         }
     }
+}
+
+pub(super) fn is_prose(name: &Name) -> bool {
+    name.as_bytes() == PROSE.as_bytes()
 }
 
 /// Returns the budget in the name of a file with changes: `None` in `changes.diff`, the size in

@@ -52,6 +52,7 @@ mod tests {
             "summary.own",
             "summary.own.own",
             "evidence.4k.txt",
+            "summary.model.txt",
             "changes.diff",
             "changes.4k.diff",
             "x.own",

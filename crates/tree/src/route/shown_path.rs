@@ -1,6 +1,6 @@
 //! Paths in the tree of the files of workers.
 
-use super::document::changes_budget;
+use super::document::{changes_budget, is_prose};
 use super::name_collision::{is_index, shown_name};
 use super::query_dir::QueryDir;
 use super::{Report, focus};
@@ -23,6 +23,7 @@ pub const CONTINUES: &str = "continues";
 pub fn is_generated(name: &Name) -> bool {
     Report::from_name(name).is_some()
         || changes_budget(name).is_some()
+        || is_prose(name)
         || focus::parse_name(name).is_some()
         || [CHILDREN, CONTINUES].iter().any(|link| name.as_bytes() == link.as_bytes())
         || QueryDir::parse(name).is_some()

@@ -146,7 +146,7 @@ impl Node {
                     Report::Evidence(_) => ContentKind::Evidence,
                 },
                 Document::Changes(..) => ContentKind::Changes,
-                Document::Focus(..) => ContentKind::Summary,
+                Document::Focus(..) | Document::Prose(_) => ContentKind::Summary,
                 Document::Since(_)
                 | Document::Compare(_)
                 | Document::Grep(..)
@@ -423,9 +423,11 @@ impl Tree {
 
 fn render_class(document: &Document) -> RequestClass {
     match document {
-        Document::Grep(..) | Document::Search(..) | Document::Focus(..) | Document::Compare(_) => {
-            RequestClass::Search
-        }
+        Document::Grep(..)
+        | Document::Search(..)
+        | Document::Focus(..)
+        | Document::Prose(_)
+        | Document::Compare(_) => RequestClass::Search,
         Document::Readme
         | Document::QueryReadme(_)
         | Document::Since(_)

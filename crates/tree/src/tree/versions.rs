@@ -55,6 +55,7 @@ impl Weighter<Document, (Key, Arc<Version>)> for QueryWeight {
             | Document::Since(_)
             | Document::Group(..)
             | Document::Changes(..)
+            | Document::Prose(_)
             | Document::Worker(..) => 0,
         };
         1 + query_len as u64 / 256

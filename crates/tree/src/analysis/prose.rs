@@ -1,0 +1,68 @@
+//! The language model that puts facts about workers into prose, if the user configured one.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use swarmletfs_base::deadline::Deadline;
+
+/// Asks a language model. The crate `prose` has the implementation.
+pub trait ProseWriter: fmt::Debug + Send + Sync {
+    /// Returns the answer to `request`: a kept one to an equal request, or a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`NoProse::Pending`] if `deadline` passed first, in which case a later call gets the answer;
+    /// [`NoProse::Failed`] if there is none.
+    fn write(&self, request: &ProseRequest, deadline: Deadline<'_>) -> Result<Prose, NoProse>;
+}
+
+/// A question to a language model, with the texts that it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProseRequest {
+    /// The kind of the question, for the log of uses.
+    pub purpose: &'static str,
+    /// The workers that the texts are about.
+    pub workers: Vec<String>,
+    pub instruction: String,
+    pub material: Vec<Material>,
+}
+
+/// A text of the tree that the model is given. Its content is hostile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Material {
+    /// The name of the file with this text.
+    pub name: String,
+    pub text: String,
+}
+
+/// The answer of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prose {
+    pub model: String,
+    pub text: String,
+    pub asked: Timestamp,
+}
+
+/// The reason why there is no prose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoProse {
+    /// The model has not answered yet.
+    Pending,
+    /// The model was not asked, or gave no answer.
+    Failed(String),
+    /// There is no model to ask.
+    Unconfigured,
+}
+
+impl fmt::Display for NoProse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoProse::Pending => f.write_str("the model has not answered yet"),
+            NoProse::Failed(why) => f.write_str(why),
+            NoProse::Unconfigured => {
+                f.write_str("no language model is configured; try --model-command or --model-url")
+            }
+        }
+    }
+}
