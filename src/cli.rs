@@ -49,6 +49,7 @@ mod live_page;
 mod log;
 #[cfg(feature = "mcp")]
 mod mcp;
+mod model_args;
 mod mount;
 mod mount_helper;
 mod mount_options;
@@ -182,7 +183,10 @@ enum Command {
     Search(tree_commands::search::SearchArgs),
     /// Compare the results and actions of workers
     #[command(after_help = tree_commands::compare::HELP)]
-    Compare(tree_commands::compare::CompareArgs),
+    Compare(Box<tree_commands::compare::CompareArgs>),
+    /// Print workers in the words of a language model
+    #[command(after_help = tree_commands::summarize::HELP)]
+    Summarize(Box<tree_commands::summarize::SummarizeArgs>),
     /// Make a new store to record workers in
     #[command(after_help = init::HELP)]
     Init(init::InitArgs),
@@ -243,7 +247,7 @@ enum Command {
     /// Serve the tree over the Model Context Protocol
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
-    Mcp(mcp::McpArgs),
+    Mcp(Box<mcp::McpArgs>),
     /// Serve the page of `report`, which then follows the workers
     #[cfg(feature = "mcp")]
     #[command(after_help = live_page::HELP)]
@@ -386,6 +390,7 @@ pub fn main() -> ExitCode {
         Command::Compare(arguments) => {
             Ok(exit::report_as_trouble(tree_commands::compare::run(&arguments)))
         }
+        Command::Summarize(arguments) => tree_commands::summarize::run(&arguments),
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
         Command::Archive(arguments) => archive::run(&arguments),

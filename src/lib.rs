@@ -52,6 +52,7 @@
 //!
 //! `mcp`, on by default, serves the tree through the Model Context Protocol (`swarmletfs mcp`) and
 //! brings an asynchronous runtime. Without it, the library and all other commands are the same.
+//! `parquet` adds that format to `swarmletfs export`, and `tls` language models behind https.
 //!
 //! # Versions
 //!
@@ -76,6 +77,7 @@
 //! swarmletfs-workspace what a worker changes in its view of a workspace, and how it is applied
 //! swarmletfs-fuse      translates requests of the kernel
 //! swarmletfs-page      the page for people
+//! swarmletfs-prose     asks a language model
 //! swarmletfs-mcp       serves the tree, and a workspace, over the Model Context Protocol
 //! swarmletfs-sandbox   runs a command in its own view of a workspace, isolated by the kernel
 //! ```

@@ -59,7 +59,7 @@ fn target() -> &'static Path {
 }
 
 /// Writes a line to stderr. The test harness captures `eprintln!` but not this.
-fn say(line: &str) {
+pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

@@ -29,6 +29,7 @@ mod mount;
 mod notes;
 mod packages;
 mod page;
+mod prose;
 mod queries;
 mod reads;
 mod recording;

@@ -17,16 +17,19 @@ use super::terminal::{QuietArg, display_path, escape_controls, print_message};
 use super::{duration, exit, store_selection};
 use crate::audit::{AuditEntry, AuditFilter, AuditSkips, read, read_folder};
 use crate::catalog::Freshness;
+use crate::cli::model_args::model_folder;
 use crate::cli::plan;
 use crate::cli::store_selection::StoreSelection;
 use crate::cli::tree_commands::format::human_size;
 use crate::deadline::Deadline;
+use crate::model::Usd;
 use crate::name::RelPath;
 use crate::read_log::{ABSENT, LOST, OK, ReadEntry};
 use crate::route::ContentKind;
 use crate::store::Disk;
 use crate::text::count;
 use crate::view::View;
+use swarmletfs_prose::{ModelUse, read_uses};
 
 pub(super) const HELP: &str = "\
 One line per change, oldest first: the time, the user, the process, the action, the worker, the \
@@ -40,6 +43,9 @@ store may also change its log.
 folder, and per name that was looked up and is not there, with its kind (summary, evidence, index, \
 changes, query, help, raw, note, folder) and the size of the file. The log is in \
 $XDG_STATE_HOME/swarmletfs, or ~/.local/state/swarmletfs, of the user who mounted.
+
+--model prints which workers a language model was asked about, for --model-budget. A use without \
+an answer yet is marked asked, with the most that it may take.
 
 --stats sums up both logs: changes by action; reads by program and by kind, the most read files, \
 names that are not there, refused opens, and the context saved: how much less was opened of the \
@@ -72,6 +78,11 @@ pub(super) struct AuditArgs {
     #[arg(long, conflicts_with = "stats")]
     reads: bool,
 
+    /// Print the uses of language models by this user instead, for all stores: which worker, which
+    /// model, the tokens of the prompt and of the answer, the time and the cost
+    #[arg(long, conflicts_with_all = ["stats", "reads", "stores"])]
+    model: bool,
+
     /// Print numbers instead of entries
     #[arg(long)]
     stats: bool,
@@ -94,10 +105,14 @@ fn close(mut out: io::BufWriter<PagedStdout>, printed: io::Result<()>) -> io::Re
 }
 
 pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
-    let mut stores = arguments.stores.clone();
-    store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
     let filter = AuditFilter { since: arguments.since, worker: arguments.worker.clone() };
     let mut out = io::BufWriter::new(PagedStdout::new(arguments.pager, AnswerKind::Text));
+    if arguments.model {
+        let printed = print_model_uses(&mut out, &filter, arguments.json)?;
+        return Ok(exit::from_write(close(out, printed)));
+    }
+    let mut stores = arguments.stores.clone();
+    store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
     let mut printed = Ok(());
     if arguments.stats || arguments.reads {
         for store in &stores {
@@ -131,6 +146,50 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(exit::from_write(close(out, printed)))
+}
+
+fn print_model_uses(
+    out: &mut impl Write,
+    filter: &AuditFilter,
+    as_json: bool,
+) -> anyhow::Result<io::Result<()>> {
+    let folder = model_folder()?;
+    let mut printed = Ok(());
+    let skipped = read_uses(&folder, filter.since, |used| {
+        let is_wanted = filter.worker.as_ref().is_none_or(|worker| used.workers.contains(worker));
+        if is_wanted && printed.is_ok() {
+            let line = match as_json {
+                true => serde_json::to_string(&used).unwrap_or_default(),
+                false => use_text_line(&used),
+            };
+            printed = writeln!(out, "{line}");
+        }
+    })
+    .with_context(|| format!("cannot read the log in {}", display_path(&folder)))?;
+    note_skips("uses of models", &folder, &skipped);
+    Ok(printed)
+}
+
+fn use_text_line(used: &ModelUse) -> String {
+    let mut line = format!(
+        "{}  uid {} pid {}  {} {}  {}  {} + {} tokens, {} ms",
+        used.time.strftime("%Y-%m-%d %H:%M:%S"),
+        used.uid,
+        used.pid,
+        used.purpose,
+        used.workers.join(" "),
+        used.model,
+        used.tokens_in,
+        used.tokens_out,
+        used.ms
+    );
+    if let Some(cost) = used.usd.and_then(Usd::from_dollars) {
+        line.push_str(&format!(", {cost}"));
+    }
+    if used.result != OK {
+        line.push_str(&format!("  {}", used.result));
+    }
+    escape_controls(&line).to_string()
 }
 
 fn print_reads(

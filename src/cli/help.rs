@@ -17,7 +17,10 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Mount the tree", &["mount", "umount", "attach", "detach"]),
-    ("Read the tree without a mount", &["cat", "ls", "tree", "stat", "grep", "search", "compare"]),
+    (
+        "Read the tree without a mount",
+        &["cat", "ls", "tree", "stat", "grep", "search", "compare", "summarize"],
+    ),
     (
         "Run workers, and take over what they changed",
         &["run", "review", "changes", "rebase", "apply", "undo", "discard"],

@@ -18,6 +18,7 @@ use tracing::warn;
 
 use super::changes;
 use super::exit::{self, UsageError};
+use super::model_args::ModelArgs;
 use super::plan::read_prices;
 use super::record::parse_timeout;
 use super::run::{EnvOption, LimitArgs, ToolsRun, env_parser, serve_tools};
@@ -89,6 +90,9 @@ pub(super) struct McpArgs {
     /// `swarmletfs cost --help`
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
+
+    #[command(flatten)]
+    model: ModelArgs,
 
     /// The role: `supervisor` creates workers and asks the person to apply their changes;
     /// `worker:ID` works as that worker on a workspace, and `worker` as a new one [default: only
@@ -184,7 +188,9 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let prices = read_prices(arguments.prices.as_deref())?;
-    let settings = Settings { budget: arguments.budget, prices, ..Settings::default() };
+    let cache = || arguments.view.cache.open(&selection.stores);
+    let prose = arguments.model.start(prices.clone(), cache)?;
+    let settings = Settings { budget: arguments.budget, prices, prose, ..Settings::default() };
     let trees = served_tree(selection, settings)?;
     match arguments.http {
         None => serve(trees, supervisor, || Ok((tokio::io::stdin(), tokio::io::stdout())))
@@ -249,6 +255,7 @@ fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
         (is_worker && arguments.http.is_some(), "--http with --as worker; use stdin and stdout"),
         (is_worker && arguments.budget.is_some(), "--budget with --as worker; leave it out"),
         (is_worker && arguments.prices.is_some(), "--prices with --as worker; leave it out"),
+        (is_worker && arguments.model.is_given(), "a model with --as worker; leave it out"),
         (is_worker && view.stores.len() > 1, "several stores with --as worker; name one"),
         (!is_worker && arguments.workspace.is_some(), "--workspace without --as worker; add it"),
         (!is_worker && arguments.task.is_some(), "--task without --as worker; add it"),

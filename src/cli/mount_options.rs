@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::exit::UsageError;
+use super::model_args::ModelArgs;
 use super::terminal::display_path;
 use super::write_args::parse_size;
 use super::{discover, duration};
@@ -105,6 +106,9 @@ pub(super) struct MountOptions {
     )]
     #[arg(long, value_name = "FILE")]
     pub(super) prices: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
 
     /// Seconds until a change of a finished worker is noticed [default: 60]
     #[arg(long, value_name = "SECONDS")]
@@ -345,11 +349,18 @@ pub(super) struct CacheArgs {
 
 const FOLDER: &str = "swarmletfs";
 
+impl CacheArgs {
+    /// Opens the default cache directory, unless there shall be none.
+    pub(super) fn open(&self, stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
+        if self.no_cache { None } else { open_cache(stores) }
+    }
+}
+
 /// Opens the default cache directory, creating it if needed.
 ///
 /// Returns `None` if there is no such directory, if it cannot be used, or if it lies inside one of
 /// `stores`, where nothing may be written. The log then gives the reason.
-pub(super) fn open_cache(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
+fn open_cache(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let folder_path = default_cache_dir()?;
     open_outside_stores(&folder_path, stores, CACHE_LIMIT)
         .inspect_err(|why| {
@@ -445,7 +456,7 @@ mod tests {
     #[test]
     fn dash_o_equals_long_options() {
         let listed = "store=/a,format=claude-code,owner=7,run=48,budget=4000,ttl=5,stale=2h,log=/l,foreground,allow_other,\
-                      hard_links,no_cache,index=/i,prices=/p";
+                      hard_links,no_cache,index=/i,prices=/p,model_command=m";
         let typed = [
             "--store=/a",
             "--format=claude-code",
@@ -461,6 +472,7 @@ mod tests {
             "--no-cache",
             "--index=/i",
             "--prices=/p",
+            "--model-command=m",
         ];
         let options = parse(&["-o", listed]).unwrap();
         assert_eq!(options, parse(&typed).unwrap());

@@ -119,6 +119,11 @@ impl Plan {
         let settings = Settings {
             budget: budget.transpose().map_err(UsageError)?,
             prices: self.prices.clone(),
+            // Before the threads of the mount are confined.
+            prose: self
+                .options
+                .model
+                .start(self.prices.clone(), || self.options.cache.open(&self.options.stores))?,
             ..Settings::default()
         };
         let Some(owners) = &self.owners else {

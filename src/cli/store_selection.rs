@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::mount_options::{CacheArgs, open_cache, open_cache_to_read, open_index};
+use super::mount_options::{CacheArgs, open_cache_to_read, open_index};
 use super::mountinfo::FolderIdentity;
 use super::terminal::QuietArg;
 use super::view_args::ViewArgs;
@@ -122,7 +122,7 @@ impl StoreSelection {
     }
 
     fn sources(&self) -> anyhow::Result<Vec<Source>> {
-        let cache = if self.cache.no_cache { None } else { open_cache(&self.stores) };
+        let cache = self.cache.open(&self.stores);
         let index = open_index(&self.stores, &self.cache, cache.as_deref())?;
         self.sources_with(cache, index)
     }

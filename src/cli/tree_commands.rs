@@ -25,6 +25,7 @@ mod query;
 pub(super) mod report;
 pub(super) mod search;
 pub(super) mod stat;
+pub(super) mod summarize;
 pub(super) mod tree;
 
 use std::cell::{Cell, RefCell};

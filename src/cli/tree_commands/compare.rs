@@ -7,6 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -18,14 +19,20 @@ use super::super::view_args::{self, ViewArgs};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
 use crate::cli::colors::ColorArgs;
+use crate::cli::model_args::ModelArgs;
 use crate::cli::pager::{AnswerKind, PagerArgs};
+use crate::cli::plan::read_prices;
+use crate::cli::store_selection::StoreSelection;
+use crate::deadline::Deadline;
 use crate::query::AnswerPage;
 use crate::query::compare::{
     CompareAnswer, CompareOptions, CompareQuery, DiffKind, Fact, FileDiff,
 };
+use crate::render::prose::ProseAnswer;
 use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 use crate::text::unified;
+use crate::tree::Settings;
 
 pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts and the facts about the workers, \
@@ -40,6 +47,9 @@ then says what is missing), workers, shared (facts that hold for all, by name), 
 array with the other facts of each worker), files (path, kind: equal, differs, only_in or \
 not_compared, workers that have it, the shown text), calls (text), not_compared (files that \
 always differ), left_out (number of differences not shown), or error.
+
+--prose asks a language model for the differences in a few sentences, from this answer; see \
+`swarmletfs summarize --help`. With --json, prose is its text.
 
 Examples:
   swarmletfs compare worker-v1 worker-v2              two versions of a report
@@ -73,6 +83,18 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     json: bool,
 
+    /// Print the words of a language model on the comparison instead
+    #[arg(long)]
+    prose: bool,
+
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Compute the cost of the model from the prices in this JSON file; see
+    /// `swarmletfs cost --help`
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+
     #[command(flatten)]
     view: ViewArgs,
 
@@ -92,19 +114,42 @@ pub(crate) struct CompareArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(crate) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
+    let selection = StoreSelection::from_args(&arguments.view)?;
+    let prices = read_prices(arguments.prices.as_deref())?;
+    let cache = || arguments.view.cache.open(&selection.stores);
+    let prose = match arguments.prose {
+        true => arguments.model.start(prices, cache)?,
+        false => None,
+    };
+    let reader = TreeReader::open_with(selection, &arguments.time, |settings| Settings {
+        prose,
+        ..settings
+    })?;
     let options = CompareOptions { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = CompareQuery::new(options, arguments.workers.iter().map(|name| named(name)));
-    let answer = reader.tree.compare(&query)?;
+    let (answer, prose) = match arguments.prose {
+        true => {
+            let control = reader.session.borrow().control.clone();
+            let deadline = || control.may_continue();
+            let renderer = reader.tree.renderer();
+            let (answer, prose) = renderer.compare_prose(&query, Deadline::new(&deadline))?;
+            (answer, Some(prose))
+        }
+        false => (reader.tree.compare(&query)?, None),
+    };
     if answer.page.text.is_empty() && !arguments.json {
         print_message("the budget is too small for an answer");
     }
     let has_colors = !arguments.json && arguments.color.are_on();
     let mut out = reader.out(arguments.pager, AnswerKind::Diff, has_colors);
     let written = match arguments.json {
-        true => json::array(&mut out.stdout, |add| add(&CompareJson::new(&query, &answer))),
-        false if has_colors => out.text(&unified::paint_comparison(&answer.page.text)),
-        false => out.text(&answer.page.text),
+        true => json::array(&mut out.stdout, |add| {
+            add(&CompareJson::new(&query, &answer, prose.as_ref()))
+        }),
+        false if has_colors && prose.is_none() => {
+            out.text(&unified::paint_comparison(&answer.page.text))
+        }
+        false => out.text(prose.as_ref().map_or(answer.page.text.as_str(), |prose| &prose.text)),
     };
     match out.close(written) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -129,7 +174,7 @@ pub(super) fn named(typed: &OsStr) -> &[u8] {
     name.strip_suffix(b"/").unwrap_or(name)
 }
 
-fn words(text: &str) -> Result<String, String> {
+pub(super) fn words(text: &str) -> Result<String, String> {
     if has_word(text) { Ok(text.to_owned()) } else { Err("it contains no word".into()) }
 }
 
@@ -139,7 +184,7 @@ fn words(text: &str) -> Result<String, String> {
 ///
 /// The answer cannot be serialized.
 pub fn compare_json(query: &CompareQuery, answer: &CompareAnswer) -> serde_json::Result<String> {
-    serde_json::to_string(&CompareJson::new(query, answer))
+    serde_json::to_string(&CompareJson::new(query, answer, None))
 }
 
 #[derive(Debug, Serialize)]
@@ -154,6 +199,9 @@ struct CompareJson {
     not_compared: Vec<String>,
     left_out: usize,
     differs: bool,
+    /// Words of a language model, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prose: Option<String>,
 }
 
 type Facts = serde_json::Map<String, serde_json::Value>;
@@ -168,7 +216,11 @@ struct CompareFileJson {
 }
 
 impl CompareJson {
-    fn new(query: &CompareQuery, answer: &CompareAnswer) -> CompareJson {
+    fn new(
+        query: &CompareQuery,
+        answer: &CompareAnswer,
+        prose: Option<&ProseAnswer>,
+    ) -> CompareJson {
         let CompareAnswer { page, workers, facts, files, calls, always, left_out, differs, .. } =
             answer;
         CompareJson {
@@ -181,6 +233,7 @@ impl CompareJson {
             not_compared: always.clone(),
             left_out: *left_out,
             differs: *differs,
+            prose: prose.map(|prose| prose.text.clone()),
         }
     }
 }

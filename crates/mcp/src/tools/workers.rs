@@ -11,6 +11,7 @@ use super::{
 };
 use crate::slice::{OpenFile, SliceRequest, echo};
 use crate::tools::files::byte_limit;
+use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::model::{ReviewState, SharedStr};
 use swarmletfs_base::name::{Name, printable};
 use swarmletfs_base::text::budget::Budget;
@@ -20,6 +21,7 @@ use swarmletfs_tree::query::call_output;
 use swarmletfs_tree::query::compare::{CompareOptions, CompareQuery};
 use swarmletfs_tree::render::expand::InputFormat;
 use swarmletfs_tree::render::list::{IndexRow, WorkerQuery};
+use swarmletfs_tree::render::prose::WorkerProse;
 use swarmletfs_tree::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.
@@ -53,13 +55,15 @@ pub(super) fn tools() -> Vec<ToolEntry> {
             "summarize",
             "Summarizes one worker on one screen: status, outcome and cause, task, its tool calls, \
             its own final words, and checks of its claims against its record. With focus, also the \
-            passages that match those words.",
+            passages that match those words; with prose, a few sentences of a language model \
+            instead.",
             summarize,
         ),
         tool(
             "compare",
             "Compares two to eight workers: files of one name as unified diffs, passages that only \
-            one worker has, calls and how they ended. With aspect, only what matches those words.",
+            one worker has, calls and how they ended. With aspect, only what matches those words; \
+            with prose, a few sentences of a language model instead.",
             compare,
         ),
         tool(
@@ -398,9 +402,20 @@ struct SummarizeInput {
     worker: String,
     /// Words, to also show the passages that match them
     focus: Option<String>,
+    /// True for two or three sentences of a language model, if this server may ask one
+    #[serde(default)]
+    prose: bool,
 }
 
 fn summarize(tree: &Tree, args: SummarizeInput) -> ToolResult {
+    if args.prose {
+        let id = worker_id(&args.worker);
+        let form = WorkerProse::about(non_empty(args.focus).as_deref());
+        let answer = Name::new(id.as_bytes())
+            .and_then(|name| tree.renderer().worker_prose(&name, &form, Deadline::never()));
+        let failed = |error| ToolError::new(format!("{}: {error}; try list_workers", echo(&id)));
+        return answer.map(|answer| NotedText::new(answer.text)).map_err(failed);
+    }
     let file = non_empty(args.focus)
         .map_or("summary".to_owned(), |words| format!("summary@{}", escape(&words)));
     worker_file(tree, &args.worker, &file)
@@ -419,6 +434,9 @@ struct CompareInput {
     workers: Vec<String>,
     /// Words, to show only what matches them
     aspect: Option<String>,
+    /// True for a few sentences of a language model instead, if this server may ask one
+    #[serde(default)]
+    prose: bool,
     /// Most bytes of output [default: 28000]
     #[serde(alias = "budget_bytes")]
     bytes: Option<u32>,
@@ -432,11 +450,16 @@ fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
         CompareOptions { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
     let ids: Vec<_> = args.workers.iter().map(|worker| worker_id(worker)).collect();
     let query = CompareQuery::new(options, ids.iter().map(|id| id.as_bytes()));
-    let answer = tree.compare(&query).map_err(|error| {
+    let failed = |error| {
         let named: Vec<String> =
             args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         ToolError::new(format!("{}: {error}; try list_workers", named.join(", ")))
-    })?;
+    };
+    if args.prose {
+        let answer = tree.renderer().compare_prose(&query, Deadline::never()).map_err(failed)?;
+        return Ok(NotedText::new(answer.1.text));
+    }
+    let answer = tree.compare(&query).map_err(failed)?;
     page_output(answer.page)
 }
 
