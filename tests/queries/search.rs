@@ -251,6 +251,32 @@ fn passages_are_found_by_meaning() {
     assert!(text(&tree, "semantic/README.md").contains("semantic.4k/"));
 }
 
+/// Promise: A worker whose texts are near every question keeps no other out of an answer by
+/// meaning.
+#[test]
+fn no_worker_fills_an_answer_by_meaning() {
+    let store = store();
+    store.worker("host", json!({"status": "failed"}));
+    store.call("host", 1, "sh", "ssh: connect to host clifford port 22: Connection refused\n");
+    store.worker("loud", json!({}));
+    // The words of the questions, and common ones, whose mean is near most texts.
+    let near =
+        "remote machine could not be reached running out of disk space problem error failed\n";
+    for call in 1..60 {
+        store.call(
+            "loud",
+            call,
+            "sh",
+            format!("{near}it was the time for work {call}\n").repeat(30),
+        );
+    }
+    for dir in ["semantic.4k", "search.both.4k"] {
+        let found = found(&store, &format!("{dir}/remote machine could not be reached"));
+        let is_found = found.iter().any(|path| path == "host/tool_calls/001_sh.txt");
+        assert!(is_found, "{dir}: {found:?}");
+    }
+}
+
 /// Returns a store with more matches than fit a budget.
 fn crowded() -> TestStore {
     let store = TestStore::new();

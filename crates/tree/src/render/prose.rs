@@ -279,11 +279,14 @@ fn check_citations(text: &str, calls: &CitableCalls) -> (String, usize) {
     let mut struck_out = 0;
     let checked = citation.replace_all(text, |found: &Captures<'_>| {
         let number = found.get(2).and_then(|number| number.as_str().parse().ok());
-        let of_worker = match found.get(1) {
-            Some(worker) => calls.get(worker.as_str()),
-            None if calls.len() == 1 => calls.values().next(),
-            None => None,
-        };
+        // A worker may be named by the beginning of its id. Without a name, it is the only one.
+        let named = found.get(1).map(|worker| worker.as_str()).unwrap_or_default();
+        let exact = calls.get(named);
+        let mut begun = calls.iter().filter(|(name, _)| name.starts_with(named));
+        let of_worker = exact.or_else(|| {
+            let (_, numbers) = begun.next()?;
+            begun.next().is_none().then_some(numbers)
+        });
         let whole = found.get(0).map(|whole| whole.as_str()).unwrap_or_default();
         match (of_worker, number) {
             (Some(numbers), Some(number)) if numbers.contains(&number) => whole.to_owned(),
@@ -320,6 +323,7 @@ mod tests {
                 1,
             ),
             ("[workers/a/tool_calls/1]", &two, "[workers/a/tool_calls/1]", 0),
+            ("[w/tool_calls/1]", &one, "[w/tool_calls/1]", 0),
         ] {
             assert_eq!(check_citations(text, calls), (wanted.to_owned(), struck), "{text}");
         }
