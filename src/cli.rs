@@ -56,6 +56,8 @@ mod mount_options;
 mod mountinfo;
 mod mountpoint;
 mod note;
+#[cfg_attr(not(feature = "object-store"), path = "cli/no_object_stores.rs")]
+mod object_stores;
 mod output_file;
 mod pager;
 mod plan;

@@ -50,6 +50,9 @@
 //!
 //! # Features
 //!
+//! `object-store` reads stores in an object store, such as `s3://bucket/prefix`. `parquet` exports
+//! tables. The packages have both.
+//!
 //! `mcp`, on by default, serves the tree through the Model Context Protocol (`swarmletfs mcp`) and
 //! brings an asynchronous runtime. Without it, the library and all other commands are the same.
 //! `parquet` adds that format to `swarmletfs export`, and `tls` language models behind https.
@@ -78,6 +81,7 @@
 //! swarmletfs-fuse      translates requests of the kernel
 //! swarmletfs-page      the page for people
 //! swarmletfs-prose     asks a language model
+//! swarmletfs-objects   object stores, with the feature `object-store`
 //! swarmletfs-mcp       serves the tree, and a workspace, over the Model Context Protocol
 //! swarmletfs-sandbox   runs a command in its own view of a workspace, isolated by the kernel
 //! ```
@@ -112,6 +116,8 @@ use swarmletfs_base::{
 use swarmletfs_fuse as fuse;
 #[cfg(feature = "mcp")]
 use swarmletfs_mcp as mcp;
+#[cfg(feature = "object-store")]
+use swarmletfs_objects as objects;
 use swarmletfs_page as page;
 use swarmletfs_record::{audit, read_log};
 use swarmletfs_sandbox as sandbox;

@@ -27,6 +27,8 @@ mod log_guard;
 mod mcp;
 mod mount;
 mod notes;
+#[cfg(feature = "object-store")]
+mod objects;
 mod packages;
 mod page;
 mod prose;

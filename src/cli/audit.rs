@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -26,7 +26,7 @@ use crate::model::Usd;
 use crate::name::RelPath;
 use crate::read_log::{ABSENT, LOST, OK, ReadEntry};
 use crate::route::ContentKind;
-use crate::store::Disk;
+use crate::store::{Disk, is_object_url};
 use crate::text::count;
 use crate::view::View;
 use swarmletfs_prose::{ModelUse, read_uses};
@@ -113,6 +113,13 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     }
     let mut stores = arguments.stores.clone();
     store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
+    if let Some(url) = stores.iter().find(|store| is_object_url(store) && !arguments.reads) {
+        bail!(
+            "cannot read the log of changes in {}: object stores have none; try --reads, or the \
+             folder that was copied there",
+            display_path(url)
+        );
+    }
     let mut printed = Ok(());
     if arguments.stats || arguments.reads {
         for store in &stores {

@@ -24,6 +24,7 @@ use super::mountpoint::{read_mount_table, resolve};
 use super::terminal::{ProgressLine, QuietArg, display_path, escape_controls, shell_quote};
 use crate::fuse::catch_panic;
 use crate::path_bytes;
+use crate::store::is_object_url;
 
 /// Largest message, in bytes. A path has at most 4,096.
 const MESSAGE_MAX: u64 = 1 << 20;
@@ -260,7 +261,10 @@ fn send_change(
     arguments: &AttachArgs,
     change: fn(PathBuf) -> StoreChange,
 ) -> anyhow::Result<ExitCode> {
-    let store = std::path::absolute(&arguments.store).context("cannot use an empty path")?;
+    let store = match is_object_url(&arguments.store) {
+        true => arguments.store.clone(),
+        false => std::path::absolute(&arguments.store).context("cannot use an empty path")?,
+    };
     let progress = ProgressLine::without_counts("waiting for the mount", arguments.quiet);
     let sent = send(&arguments.mountpoint, &change(store));
     drop(progress);

@@ -15,6 +15,7 @@ use super::diagnosis::Diagnosis;
 use super::terminal::display_path;
 use crate::catalog::{holds_workers, is_artifact_store, is_own_mount};
 use crate::digest::{digest, to_hex};
+use crate::store::is_object_url;
 use crate::trace::KnownFormat;
 use crate::trace::known::{FORMATS, Program, UNREAD_PROGRAMS};
 
@@ -214,7 +215,11 @@ impl ChosenStores {
         paths: impl IntoIterator<Item = &'p Path>,
         why: &str,
     ) -> ChosenStores {
-        let store = |path| ChosenStore { path: environment.current.join(path), why: why.into() };
+        let absolute = |path: &Path| match is_object_url(path) {
+            true => path.to_path_buf(),
+            false => environment.current.join(path),
+        };
+        let store = |path| ChosenStore { path: absolute(path), why: why.into() };
         ChosenStores {
             stores: paths.into_iter().map(store).collect(),
             are_named: true,

@@ -20,6 +20,7 @@ use super::plan::Plan;
 use super::terminal::{ProgressLine, QuietArg, display_path, shell_quote};
 use super::{diagnosis, log, mount_options, mountpoint, plan, probe, serve, store_selection};
 use crate::catalog::{is_artifact_store, is_own_mount};
+use crate::store::is_object_url;
 
 pub(super) const HELP: &str = "\
 The store is the first of these: --store, STORE, $SWARMLET_STORE, $SWARMLET_DATA_PATH, the \
@@ -150,14 +151,20 @@ fn mounted_message(description: &str, mountpoint: &Path) -> String {
 ///
 /// Fails with a usage error if `path` is a store.
 fn refuse_store(path: &Path) -> anyhow::Result<()> {
-    let Ok(path) = std::path::absolute(path) else { return Ok(()) };
-    // The entry is read with a time limit. A mount that hangs is reported later.
-    let is_store = matches!(probe::first_entry(&path), Ok(Some(_)))
-        && !is_own_mount(&path)
-        && is_artifact_store(&path);
-    if !is_store {
-        return Ok(());
-    }
+    let path = match (is_object_url(path), std::path::absolute(path)) {
+        (true, _) => path.to_path_buf(),
+        (false, Ok(path)) => {
+            // The entry is read with a time limit. A mount that hangs is reported later.
+            let is_store = matches!(probe::first_entry(&path), Ok(Some(_)))
+                && !is_own_mount(&path)
+                && is_artifact_store(&path);
+            if !is_store {
+                return Ok(());
+            }
+            path
+        }
+        (false, Err(_)) => return Ok(()),
+    };
     let (store, quoted) = (display_path(&path), shell_quote(&path));
     Err(UsageError(format!(
         "cannot mount on {store}: it is a store, and no mountpoint is given; try `swarmletfs mount \

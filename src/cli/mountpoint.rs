@@ -18,6 +18,7 @@ use super::mountinfo::{FolderIdentity, Mount, MountTable};
 use super::probe;
 use super::teardown::HeldMount;
 use super::terminal::{display_path, print_message, shell_quote};
+use crate::store::is_object_url;
 
 const MAX_STACKED: usize = 16;
 
@@ -228,7 +229,8 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
 
 /// Resolves a store and adds it to `identities`. Returns `None` if it is a duplicate.
 ///
-/// A store that cannot be accessed is returned unchanged: opening it reports the reason.
+/// A store that cannot be accessed is returned unchanged: opening it reports the reason. So is the
+/// URL of an object store.
 ///
 /// # Errors
 ///
@@ -238,6 +240,9 @@ pub(super) fn identify_store(
     identities: &mut Vec<FolderIdentity>,
     mounts: &MountTable,
 ) -> Result<Option<PathBuf>, Diagnosis> {
+    if is_object_url(&store) {
+        return Ok(Some(store));
+    }
     let resolved = FolderIdentity::resolve(&store, mounts).and_then(|found| {
         // The kernel may answer from its cache for a directory whose entries can no longer be read.
         match probe::first_entry(&found.path) {

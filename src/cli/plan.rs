@@ -34,6 +34,7 @@ use crate::fuse::{MountAccess, MountExtras, MountListing, OwnerDir, OwnerDirs, S
 use crate::model::{Prices, add_programs};
 use crate::name::{printable, to_file_name};
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
+use crate::store::is_object_url;
 use crate::text::budget::Budget;
 use crate::text::count;
 use crate::tree::{FileOwner, InoRange, Settings, Tree};
@@ -372,8 +373,11 @@ pub(super) fn reads_folder(stores: &[PathBuf]) -> anyhow::Result<PathBuf> {
     )?;
     let mut hash = blake3::Hasher::new();
     for store in stores {
-        let path = std::fs::canonicalize(store)
-            .with_context(|| format!("cannot find {}", super::terminal::display_path(store)))?;
+        let path = match is_object_url(store) {
+            true => store.clone(),
+            false => std::fs::canonicalize(store)
+                .with_context(|| format!("cannot find {}", super::terminal::display_path(store)))?,
+        };
         hash.update(path.as_os_str().as_bytes()).update(b"\0");
     }
     let key: [u8; 8] = digest(&hash);

@@ -42,6 +42,7 @@ use super::teardown::{self, HeldMount, UnmountMode, unmount, unmount_or_detach};
 use super::terminal::{display_path, escape_controls, print_message};
 use super::{log, probe};
 use crate::fuse::{Session, catch_panic};
+use crate::store::is_object_url;
 
 /// Time for a session to end after its mount is detached.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -386,7 +387,7 @@ impl LiveMount {
         let Served { plan, session, .. } = &mut *served;
         let shown = display_path(&store);
         plan.check_stores_can_change()?;
-        if !store.is_absolute() {
+        if !store.is_absolute() && !is_object_url(&store) {
             bail!("cannot attach {shown}: the path is not absolute");
         }
         let mounts = read_mount_table()?;
@@ -395,7 +396,8 @@ impl LiveMount {
             identify_store(known.clone(), &mut identities, &mounts)?;
         }
         let known = identities.len();
-        let Some(store) = identify_store(store, &mut identities, &mounts)? else {
+        let store = identify_store(store, &mut identities, &mounts)?;
+        let Some(store) = store.filter(|store| !plan.options.stores.contains(store)) else {
             bail!("cannot attach {shown}: the mount shows it already");
         };
         let added = identities.split_off(known);

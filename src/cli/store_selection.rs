@@ -10,9 +10,10 @@ use super::mount_options::{CacheArgs, open_cache_to_read, open_index};
 use super::mountinfo::FolderIdentity;
 use super::terminal::QuietArg;
 use super::view_args::ViewArgs;
-use super::{discover, mountpoint};
+use super::{discover, mountpoint, object_stores};
 use crate::cache::DiskCache;
-use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
+use crate::catalog::{Freshness, STALE_AFTER, Source};
+use crate::store::is_object_url;
 use crate::trace::KnownFormat;
 use crate::view::{Filter, View};
 
@@ -71,8 +72,11 @@ impl StoreSelection {
         let chosen = discover::choose(stores, &[], &discover::Environment::new(&current, format))?;
         let mut distinct = Vec::new();
         for store in chosen.stores {
-            // Opening a store that cannot be resolved reports the reason.
-            let path = std::fs::canonicalize(&store.path).unwrap_or(store.path);
+            let path = match is_object_url(&store.path) {
+                true => store.path,
+                // Opening a store that cannot be resolved reports the reason.
+                false => std::fs::canonicalize(&store.path).unwrap_or(store.path),
+            };
             if !distinct.contains(&path) {
                 distinct.push(path);
             }
@@ -106,7 +110,12 @@ impl StoreSelection {
     /// cache that exists, unless there shall be none, and writes nothing.
     pub(super) fn open_without_writing(&self, id_prefix: &[u8]) -> anyhow::Result<View> {
         let cache = if self.cache.no_cache { None } else { open_cache_to_read(&self.stores) };
-        let sources = self.sources_with(cache, None)?.into_iter();
+        let blocks = if self.cache.no_cache || !self.has_urls() {
+            None
+        } else {
+            object_stores::open_cache_to_read()
+        };
+        let sources = self.sources_with(cache, None, blocks)?.into_iter();
         let sources = sources.map(|source| source.with_id_prefix(id_prefix)).collect();
         View::new(sources, Freshness::default(), self.filter.clone())
             .context("cannot read the store")
@@ -124,17 +133,27 @@ impl StoreSelection {
     fn sources(&self) -> anyhow::Result<Vec<Source>> {
         let cache = self.cache.open(&self.stores);
         let index = open_index(&self.stores, &self.cache, cache.as_deref())?;
-        self.sources_with(cache, index)
+        let caches_objects = cache.is_some() && self.has_urls();
+        let blocks = if caches_objects { object_stores::open_cache() } else { None };
+        self.sources_with(cache, index, blocks)
+    }
+
+    fn has_urls(&self) -> bool {
+        self.stores.iter().any(|store| is_object_url(store))
     }
 
     fn sources_with(
         &self,
         cache: Option<Arc<DiskCache>>,
         index: Option<Arc<DiskCache>>,
+        blocks: Option<Arc<DiskCache>>,
     ) -> anyhow::Result<Vec<Source>> {
         let open = |store: &PathBuf| {
-            let mut source =
-                Source::open_as(store, self.format)?.with_stale_after(self.stale_after);
+            let source = match is_object_url(store) {
+                true => object_stores::open(store, self.format, blocks.clone())?,
+                false => Source::open_as(store, self.format)?,
+            };
+            let mut source = source.with_stale_after(self.stale_after);
             if let Some(cache) = &cache {
                 source = source.with_cache(cache.clone());
             }
@@ -143,8 +162,7 @@ impl StoreSelection {
             }
             Ok(if self.hard_links { source.allowing_hard_links() } else { source })
         };
-        let sources = self.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
-        Ok(sources)
+        self.stores.iter().map(open).collect()
     }
 }
 
@@ -165,7 +183,9 @@ pub(super) fn choose(
     for mut store in chosen.stores {
         if let Some(path) = mountpoint::identify_store(store.path, &mut identities, &mounts)? {
             store.path = path;
-            distinct.push(store);
+            if !distinct.contains(&store) {
+                distinct.push(store);
+            }
         }
     }
     chosen.stores = distinct;

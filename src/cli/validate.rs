@@ -16,6 +16,7 @@ use clap::Args;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::object_stores;
 use super::read_session::{ReadSession, TimeArgs};
 use super::terminal::{display_path, escape_controls, print_message};
 use crate::analysis::settings::Control;
@@ -24,7 +25,7 @@ use crate::deadline::Deadline;
 use crate::model::{Outcome, Record, Remark, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
-use crate::store::Disk;
+use crate::store::{Disk, is_object_url};
 use crate::text::clean::escape_markers;
 use crate::text::clip_chars;
 use crate::view::{Member, View};
@@ -81,13 +82,12 @@ pub(super) struct ValidateArgs {
 /// Fails if the path cannot be read or holds no traces.
 pub(super) fn run(arguments: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let shown = display_path(&arguments.path);
-    let path = fs::canonicalize(&arguments.path).with_context(|| format!("cannot open {shown}"))?;
-    let (kind, source) = match open(&path) {
-        Ok(opened) => opened,
-        Err(error) => {
-            print_misspelled(&path, &error);
-            return Err(error.into());
-        }
+    let (kind, source) = if is_object_url(&arguments.path) {
+        (TargetKind::Store, object_stores::open(&arguments.path, None, None)?)
+    } else {
+        let path =
+            fs::canonicalize(&arguments.path).with_context(|| format!("cannot open {shown}"))?;
+        open(&path).inspect_err(|error| print_misspelled(&path, error))?
     };
     let mut session = ReadSession::start(&arguments.time);
     let format = source.format().name();

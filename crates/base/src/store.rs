@@ -18,6 +18,7 @@
 
 mod disk;
 mod memory;
+mod object_url;
 mod open_folder;
 mod openat2;
 
@@ -29,6 +30,7 @@ use crate::split::Split;
 pub use disk::{Disk, Inotify, MOUNT_TYPE, WatchEvent, WatchId, WatchScope, identity_of, is_local};
 use jiff::Timestamp;
 pub use memory::Memory;
+pub use object_url::is_object_url;
 pub use open_folder::{EntryStat, File as OpenFile, OpenFolder};
 pub use openat2::{BENEATH, kind_of, open_beneath};
 use parking_lot::Mutex;
@@ -226,8 +228,8 @@ pub trait Store: Any + Send + Sync {
     /// Returns the location of the store for messages: a path or a description.
     fn describe(&self) -> String;
 
-    /// Returns the directory on disk that contains the whole store, for a sandbox. `None` if the
-    /// store needs no directory.
+    /// Returns the directory on disk that reading needs, for a sandbox: the one that contains the
+    /// whole store, or a cache. `None` if the store needs no directory.
     fn root(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns true if the path of the store now leads to another directory. A removed directory is

@@ -24,11 +24,11 @@ use crate::cli::discover::{self, SessionPlace};
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
-use crate::cli::{mountpoint, probe};
+use crate::cli::{mountpoint, object_stores, probe};
 use crate::error::Result;
 use crate::model::SkipReason;
 use crate::name::RelPath;
-use crate::store::read_range;
+use crate::store::{is_object_url, read_range};
 use crate::text::count;
 use crate::trace::KnownFormat;
 use crate::view::{Filter, View, VisibleWorkers, WorkerFiles};
@@ -147,6 +147,9 @@ impl Stores {
             let mut shown_path = display_path(&store.path);
             let found = mountpoint::identify_store(store.path.clone(), &mut identities, mounts);
             let source = match found {
+                Ok(Some(path)) if is_object_url(&path) => object_stores::open(&path, format, None)
+                    .map(|source| (path, source))
+                    .map_err(|error| Diagnosis::without_remedy(format!("{error:#}"))),
                 Ok(Some(path)) => Source::open_as(&path, format)
                     .map(|source| (path, source))
                     .map_err(|error| diagnose_source(&error)),
@@ -289,6 +292,7 @@ impl Stores {
         let recorded: Vec<(usize, PathBuf)> = opened
             .iter()
             .filter(|store| !store.has_virtual_folders && owner.is_none())
+            .filter(|store| !is_object_url(&store.path))
             .map(|store| (store.facts_index, store.path.clone()))
             .collect();
         for (number, store) in opened.into_iter().enumerate() {

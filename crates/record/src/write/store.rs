@@ -23,7 +23,7 @@ use crate::audit;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::name::{Name, RelPath, printable};
-use swarmletfs_base::store::{Disk, Kind, Store as _, Time, is_temporary};
+use swarmletfs_base::store::{Disk, Kind, Store as _, Time, is_object_url, is_temporary};
 use swarmletfs_trace::swarmlet::{RegistryRecord, SUPERVISOR, WORKERS};
 use swarmletfs_trace::{Detection, Format, Swarmlet};
 
@@ -91,6 +91,7 @@ impl Store {
     pub fn init(path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
         let options = WriteOptions::default();
+        must_be_local(path)?;
         // A crash may have left a part of a store, which this completes.
         let is_new = match Disk::open(path) {
             Err(PathError::NotFound) => true,
@@ -238,6 +239,9 @@ fn is_made(folder: &Path) -> bool {
 
 const INIT: &str = "try `swarmletfs init DIR` to make a new store";
 
+const COPY_LATER: &str =
+    "try a folder, and copy it there with a tool of the provider, such as `aws s3 sync`";
+
 const NEW_FOLDER: &str = "try a new or empty folder outside of it";
 
 fn enclosing_store(path: &Path) -> Option<PathBuf> {
@@ -251,8 +255,17 @@ fn not_a_store(path: &Path, reason: &str, cure: &str) -> Error {
     Error::Store { store, reason: reason.into(), cure: cure.into() }
 }
 
+/// Fails for an object store, which is only read. Its URL would be taken for a relative path.
+fn must_be_local(path: &Path) -> Result<()> {
+    if !is_object_url(path) {
+        return Ok(());
+    }
+    Err(not_a_store(path, "an object store is only read", COPY_LATER))
+}
+
 /// Fails unless `path` is a store of workers, or a directory that may become one.
 fn must_be_swarmlet(path: &Path) -> Result<Detection> {
+    must_be_local(path)?;
     let detected = Disk::open(path).and_then(|disk| {
         if disk.is_in_own_mount() {
             Err(PathError::ReadOnly)

@@ -100,6 +100,37 @@ fn open_outputs(path: &Path) -> (Option<Arc<dyn Store>>, Vec<PathBuf>) {
     (outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>), missing)
 }
 
+/// Returns the format of `store`, or checks that it is the given one. `path` is the store's name in
+/// errors.
+fn detect_format(
+    store: &dyn Store,
+    path: &Path,
+    format: Option<&'static KnownFormat>,
+) -> Result<Box<dyn Format>, SourceError> {
+    let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
+    let detected = match format {
+        None => known::detect(store).map_err(failed)?,
+        Some(known) => match known.create().detect(store).map_err(failed)? {
+            Detection::Workers | Detection::Empty => Detected::Format(known),
+            Detection::OneWorker => Detected::OneWorker,
+            Detection::Other => Detected::Unknown { searched_all: true },
+        },
+    };
+    match detected {
+        Detected::Format(known) => Ok(known.create()),
+        Detected::OneWorker => Err(SourceError::OneWorker(path.to_path_buf())),
+        Detected::Unknown { searched_all } => {
+            let skipped = Swarmlet::default().find_workers(store).map_err(failed)?.skipped;
+            let expected = match format {
+                None => expected_contents(&FORMATS),
+                Some(known) => expected_contents(&[known]),
+            };
+            let path = path.to_path_buf();
+            Err(SourceError::NoWorkers { path, expected, skipped, searched_all })
+        }
+    }
+}
+
 fn reason(error: &Error) -> String {
     match error {
         Error::NotFound => "there is no such folder; name an existing one with --store".into(),
@@ -154,29 +185,27 @@ impl Source {
         if store.is_in_own_mount() {
             return Err(SourceError::OwnMount(path.to_path_buf()));
         }
-        let detected = match format {
-            None => known::detect(&store).map_err(failed)?,
-            Some(known) => match known.create().detect(&store).map_err(failed)? {
-                Detection::Workers | Detection::Empty => Detected::Format(known),
-                Detection::OneWorker => Detected::OneWorker,
-                Detection::Other => Detected::Unknown { searched_all: true },
-            },
-        };
-        let format = match detected {
-            Detected::Format(known) => known.create(),
-            Detected::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
-            Detected::Unknown { searched_all } => {
-                let skipped = Swarmlet::default().find_workers(&store).map_err(failed)?.skipped;
-                let expected = match format {
-                    None => expected_contents(&FORMATS),
-                    Some(known) => expected_contents(&[known]),
-                };
-                let path = path.to_path_buf();
-                return Err(SourceError::NoWorkers { path, expected, skipped, searched_all });
-            }
-        };
+        let format = detect_format(&store, path, format)?;
         let (outputs, missing_outputs) = open_outputs(path);
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
+    }
+
+    /// Detects the format of the open `store`, which messages call `name`, unless a `format` is
+    /// given. `beside` is the directory of outputs stored out of band if the store itself has none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or has no known format.
+    pub fn open_store(
+        store: Arc<dyn Store>,
+        name: &Path,
+        beside: Option<Arc<dyn Store>>,
+        format: Option<&'static KnownFormat>,
+    ) -> Result<Source, SourceError> {
+        let format = detect_format(&*store, name, format)?;
+        let [inside, _] = OUTPUTS;
+        let outputs = store.enter(&RelPath::constant(inside)).ok().map(Arc::from).or(beside);
+        Ok(Source { format, ..Source::from_store(store, outputs) })
     }
 
     fn open_file(path: &Path, format: Option<&'static KnownFormat>) -> Result<Source, SourceError> {

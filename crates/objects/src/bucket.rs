@@ -1,0 +1,294 @@
+//! A part of an object store as a [`Store`], and its objects as [`File`]s.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use object_store::path::Path;
+use parking_lot::Mutex;
+use rustix::process::{getegid, geteuid};
+use swarmletfs_base::digest::{Key, digest};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{DirEntry, File, Identity, Kind, Meta, Store, Time, copy_from};
+use tracing::{debug, warn};
+
+use crate::ObjectSettings;
+use crate::ahead::Ahead;
+use crate::blocks::{BLOCK, Blocks, CachedVersion};
+use crate::bucket_url::BucketUrl;
+use crate::connection::{Connection, Version};
+use crate::current::CurrentListing;
+use crate::failure::{Failure, FailureKind};
+use crate::key_tree::{Found, KeyTree, Object};
+use crate::traffic::Requests;
+
+const FILE_MODE: u32 = 0o444;
+const FOLDER_MODE: u32 = 0o555;
+/// Number of all stores that are no file systems.
+const DEVICE: u64 = 1;
+/// Maximum number of blocks in a request: 8 MiB.
+const WINDOW_MAX: u64 = 32;
+/// Maximum size of the objects that one guess reads ahead, in bytes.
+const AHEAD_MAX: u64 = 8 << 20;
+/// Number of versions that an open tries. The second one is of a new listing.
+const OPENS_MAX: usize = 2;
+
+/// A directory of an object store.
+#[derive(Clone)]
+pub struct Bucket {
+    shared: Arc<Shared>,
+    /// Path of the directory from the prefix.
+    base: RelPath,
+}
+
+struct Shared {
+    url: BucketUrl,
+    connection: Connection,
+    listing: Arc<CurrentListing>,
+    blocks: Arc<Blocks>,
+    ahead: Ahead,
+    /// True if the last read failed.
+    is_failing: AtomicBool,
+}
+
+impl Bucket {
+    /// Connects to the bucket of `url` and lists the keys beneath its prefix.
+    pub(crate) fn open(
+        url: BucketUrl,
+        settings: &ObjectSettings,
+    ) -> std::result::Result<Bucket, Failure> {
+        let connection = Connection::new(&url, settings)?;
+        let listing = CurrentListing::read(connection.clone(), url.clone(), settings)?;
+        let blocks = Arc::new(Blocks::new(connection.clone(), settings));
+        let shared = Shared {
+            url,
+            connection,
+            listing: Arc::new(listing),
+            blocks,
+            ahead: Ahead::default(),
+            is_failing: AtomicBool::new(false),
+        };
+        Ok(Bucket { shared: Arc::new(shared), base: RelPath::root() })
+    }
+
+    /// Returns the requests that were sent so far.
+    pub fn requests(&self) -> Requests {
+        self.shared.connection.traffic.requests()
+    }
+}
+
+impl Shared {
+    fn hash(&self, kind: &[u8], path: &[u8], version: &[u8]) -> Key {
+        let mut hash = blake3::Hasher::new();
+        let (scope, bucket) = (self.connection.scope.as_bytes(), self.url.bucket.as_bytes());
+        for part in [kind, scope, bucket, self.url.prefix.as_bytes(), path, version] {
+            hash.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        digest(&hash)
+    }
+
+    /// Returns the name of the version of an object that is listed.
+    fn version_id(&self, object: &Object) -> Key {
+        let path = object.path.as_bytes();
+        match &object.etag {
+            Some(etag) => self.hash(b"object", path, etag.as_bytes()),
+            None => {
+                let (size, secs) = (object.size.to_le_bytes(), object.modified.secs.to_le_bytes());
+                self.hash(b"object", path, &[size, secs].concat())
+            }
+        }
+    }
+
+    fn object_meta(&self, object: &Object) -> Meta {
+        meta(Kind::File, object.size, self.version_id(object), object.modified)
+    }
+
+    fn meta(&self, tree: &KeyTree, path: &RelPath) -> Result<Meta> {
+        Ok(match tree.find(path)? {
+            Found::Object(object) => self.object_meta(object),
+            Found::Folder => {
+                let id = self.hash(b"folder", path.as_bytes(), b"");
+                meta(Kind::Folder, 0, id, tree.folder_time(path))
+            }
+        })
+    }
+
+    fn cached_version(&self, object: &Object) -> Result<CachedVersion> {
+        let key = format!("{}{}", self.url.prefix, object.path);
+        let version = Version {
+            key: Path::parse(key).map_err(|_| Error::InvalidName)?,
+            size: object.size,
+            etag: object.etag.as_deref().map(str::to_owned),
+            modified: object.modified,
+        };
+        Ok(CachedVersion { id: self.version_id(object), version: Arc::new(version) })
+    }
+
+    /// Starts to read the objects that are likely to be opened after the one at `path`.
+    fn read_ahead(&self, tree: &KeyTree, path: &RelPath) {
+        let mut left = AHEAD_MAX;
+        for object in self.ahead.next(tree, path).into_iter().filter_map(|at| tree.at(at)) {
+            let Some(rest) = left.checked_sub(object.size.min(BLOCK)) else { break };
+            left = rest;
+            if let Ok(object) = self.cached_version(object) {
+                self.blocks.prefetch(object);
+            }
+        }
+    }
+
+    /// Converts a failure to read, and logs the first one in a row.
+    fn failed(&self, key: &Path, failure: &Failure) -> Error {
+        let url = &self.url.text;
+        if failure.kind == FailureKind::Gone {
+            self.listing.outdate();
+            debug!("cannot read {key} of {url}: {failure}");
+        } else if !self.is_failing.swap(true, Ordering::Relaxed) {
+            warn!("cannot read {key} of {url}: {failure}");
+        }
+        Error::from(failure)
+    }
+}
+
+fn meta(kind: Kind, size: u64, id: Key, time: Time) -> Meta {
+    let [a, b, c, d, e, f, g, h, ..] = id;
+    Meta {
+        kind,
+        size,
+        mode: if kind == Kind::Folder { FOLDER_MODE } else { FILE_MODE },
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        nlink: 1,
+        identity: Identity {
+            dev: DEVICE,
+            ino: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            born: Time::default(),
+        },
+        mtime: time,
+        ctime: time,
+    }
+}
+
+impl Store for Bucket {
+    fn describe(&self) -> String {
+        let slash = if self.base.is_root() { "" } else { "/" };
+        format!("{}{slash}{}", self.shared.url.text, self.base.display())
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.blocks.cache_root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        self.shared.meta(&self.shared.listing.tree(), &self.base.join_path(path))
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
+        self.shared.listing.tree().list(&self.base.join_path(path))
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        let (shared, path) = (&self.shared, self.base.join_path(path));
+        let mut failed = Error::Stale;
+        for _ in 0..OPENS_MAX {
+            let tree = shared.listing.tree();
+            let object = match tree.find(&path)? {
+                Found::Object(object) => object,
+                Found::Folder => return Err(Error::IsADirectory),
+            };
+            let file = ObjectFile {
+                meta: shared.object_meta(object),
+                object: shared.cached_version(object)?,
+                shared: shared.clone(),
+                window: Mutex::default(),
+            };
+            shared.read_ahead(&tree, &path);
+            // The first block is read now, so that an outdated listing is noticed.
+            match file.object.block_count() {
+                0 => return Ok(Box::new(file)),
+                _ => match file.block(0, 1) {
+                    Err(error) => failed = error,
+                    Ok(_) => return Ok(Box::new(file)),
+                },
+            }
+            if failed != Error::Stale {
+                break;
+            }
+        }
+        Err(failed)
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        self.stat(path)?.kind.must_be(Kind::Folder)?;
+        Ok(Box::new(Bucket { shared: self.shared.clone(), base: self.base.join_path(path) }))
+    }
+}
+
+struct ObjectFile {
+    shared: Arc<Shared>,
+    object: CachedVersion,
+    meta: Meta,
+    window: Mutex<Window>,
+}
+
+/// The number of blocks that the next request reads.
+#[derive(Default)]
+struct Window {
+    /// Block after the last one that was read in order.
+    next: u64,
+    blocks: u64,
+}
+
+impl ObjectFile {
+    /// Returns the block `index`. Reads at least `count` blocks if it must be read, and more if
+    /// blocks are read in order.
+    fn block(&self, index: u64, count: u64) -> Result<bytes::Bytes> {
+        let wanted = {
+            let mut window = self.window.lock();
+            if index == window.next {
+                window.blocks = (window.blocks * 2).clamp(1, WINDOW_MAX);
+            } else if index + 1 != window.next {
+                window.blocks = 1;
+            }
+            window.next = index + 1;
+            window.blocks.max(count).min(WINDOW_MAX)
+        };
+        let bytes = self.shared.blocks.get(&self.object, index, wanted);
+        let bytes =
+            bytes.map_err(|failure| self.shared.failed(&self.object.version.key, &failure))?;
+        self.shared.is_failing.store(false, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}
+
+impl File for ObjectFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let at = offset.saturating_add(filled as u64);
+            if at >= self.meta.size {
+                break;
+            }
+            let (index, within) = (at / BLOCK, at % BLOCK);
+            let count = within.saturating_add(rest.len() as u64).div_ceil(BLOCK);
+            let copied = copy_from(&self.block(index, count)?, within, rest);
+            if copied == 0 {
+                break;
+            }
+            filled += copied;
+        }
+        Ok(filled)
+    }
+
+    fn size_at_open(&self) -> Option<u64> {
+        Some(self.meta.size)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}

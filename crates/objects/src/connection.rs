@@ -1,0 +1,304 @@
+//! Requests to an object store, each with a deadline.
+//!
+//! One thread has the runtime of all stores. It starts with the first one, before the threads that
+//! serve a mount are confined, and opens every socket. Other threads wait for its answers.
+
+use std::future::{Future, pending};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{BackoffConfig, GetOptions, GetRange, ObjectMeta, ObjectStore, RetryConfig};
+use parking_lot::Mutex;
+use rustls::crypto::ring;
+use swarmletfs_base::store::Time;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::ObjectSettings;
+use crate::bucket_url::{BucketUrl, Provider};
+use crate::failure::{Failure, FailureKind, Purpose};
+use crate::key_tree::Object;
+use crate::traffic::{Traffic, WatchedConnector};
+
+/// Number of repetitions of a request that failed.
+const RETRIES_MAX: usize = 3;
+/// Longest pause before a repetition.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Longest time to make a connection.
+const CONNECT_MAX: &str = "5s";
+/// Maximum number of objects that are read at the same time.
+const READS_MAX: usize = 64;
+/// Maximum number of threads that resolve names.
+const RESOLVERS_MAX: usize = 4;
+/// Maximum number of pages of a listing. Stores may answer with short pages.
+const PAGES_MAX: usize = 20_000;
+/// Endpoints that are this machine, where http is as safe as https.
+const LOOPBACK: [&str; 3] = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
+
+/// An object store that also lists in pages.
+trait Remote: ObjectStore + PaginatedListStore {}
+
+impl<T: ObjectStore + PaginatedListStore> Remote for T {}
+
+/// One version of an object.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) key: Path,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    /// Name of the version by the provider; `None` if it has none.
+    pub(crate) etag: Option<String>,
+    /// Time of the last write, which decides without an ETag.
+    pub(crate) modified: Time,
+}
+
+#[derive(Clone)]
+pub(crate) struct Connection {
+    remote: Arc<dyn Remote>,
+    runtime: Handle,
+    reads: Arc<Semaphore>,
+    deadline: Duration,
+    /// The provider and its endpoint. Different ones may use the same names for other contents.
+    pub(crate) scope: Arc<str>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// The keys beneath a prefix.
+pub(crate) struct Listed {
+    pub(crate) objects: Vec<Object>,
+    /// Keys that were left out, since they are no paths.
+    pub(crate) removed: u64,
+    pub(crate) pages: usize,
+}
+
+impl Connection {
+    /// Prepares requests to the bucket of `url`. Sends none.
+    pub(crate) fn new(url: &BucketUrl, settings: &ObjectSettings) -> Result<Connection, Failure> {
+        let traffic: Arc<Traffic> = Arc::default();
+        let (remote, scope) = connect(url, settings, &traffic)
+            .map_err(|error| Failure::explain(&error, Purpose::List))?;
+        let runtime = runtime().map_err(|error| {
+            Failure::new(FailureKind::Other, format!("no thread can be started: {error}"))
+        })?;
+        let reads = Arc::new(Semaphore::new(READS_MAX));
+        Ok(Connection {
+            remote,
+            runtime,
+            reads,
+            deadline: settings.deadline,
+            scope: scope.into(),
+            traffic,
+        })
+    }
+
+    /// Starts `work` on the thread of the runtime.
+    pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+
+    /// Does `work` on the thread of the runtime and waits for its end, at most `limit`.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (sender, receiver) = sync_channel(1);
+        self.runtime.spawn(async move {
+            // The waiting thread may have given up.
+            let _ = sender.send(work.await);
+        });
+        receiver.recv_timeout(limit).unwrap_or_else(|error| {
+            Err(match error {
+                RecvTimeoutError::Timeout => Failure::timed_out(),
+                RecvTimeoutError::Disconnected => {
+                    Failure::new(FailureKind::Other, "the thread of its requests ended")
+                }
+            })
+        })
+    }
+
+    /// Waits for a read of `version`; see [`Connection::read`].
+    pub(crate) fn wait_for_read(
+        &self,
+        version: Arc<Version>,
+        range: Range<u64>,
+    ) -> Result<Bytes, Failure> {
+        let connection = self.clone();
+        // The request ends by itself; waiting in the queue of reads takes time, too.
+        let limit = self.deadline.saturating_mul(2);
+        self.wait(limit, async move { connection.read(&version, range).await })
+    }
+
+    /// Reads the bytes `range` of `version`.
+    ///
+    /// # Errors
+    ///
+    /// The object is another version now, or the answer has another length.
+    pub(crate) async fn read(
+        &self,
+        version: &Version,
+        range: Range<u64>,
+    ) -> Result<Bytes, Failure> {
+        let _turn = self.reads.acquire().await;
+        let mut options =
+            GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        options.if_match = version.etag.as_deref().map(quoted);
+        let read = async {
+            let found = self.remote.get_opts(&version.key, options).await?;
+            let is_same = is_same_version(version, &found.meta);
+            Ok::<_, object_store::Error>((is_same, found.bytes().await?))
+        };
+        let (is_same, bytes) = timeout(self.deadline, read)
+            .await
+            .map_err(|_| Failure::timed_out())?
+            .map_err(|error| Failure::explain(&error, Purpose::Read))?;
+        if !is_same {
+            return Err(Failure::new(FailureKind::Gone, "the object was replaced"));
+        }
+        if bytes.len() as u64 != range.end.saturating_sub(range.start) {
+            return Err(Failure::new(FailureKind::Other, "the answer has another length"));
+        }
+        Ok(bytes)
+    }
+
+    /// Lists the objects whose keys begin with `prefix`, at most `keys_max`.
+    pub(crate) async fn list(&self, prefix: &str, keys_max: usize) -> Result<Listed, Failure> {
+        self.traffic.take_removed();
+        let (mut objects, mut token) = (Vec::new(), None);
+        for page in 1..=PAGES_MAX {
+            let options = PaginatedListOptions { page_token: token, ..Default::default() };
+            let wanted = (!prefix.is_empty()).then_some(prefix);
+            let listed = timeout(self.deadline, self.remote.list_paginated(wanted, options))
+                .await
+                .map_err(|_| Failure::timed_out())?
+                .map_err(|error| Failure::explain(&error, Purpose::List))?;
+            objects
+                .extend(listed.result.objects.into_iter().filter_map(|meta| object(meta, prefix)));
+            if objects.len() > keys_max {
+                let reason = format!("more than {keys_max} objects lie beneath it");
+                return Err(Failure::new(FailureKind::TooMany, reason));
+            }
+            token = listed.page_token;
+            if token.is_none() {
+                let removed = self.traffic.take_removed();
+                return Ok(Listed { objects, removed, pages: page });
+            }
+        }
+        Err(Failure::new(FailureKind::TooMany, "its listing has too many pages"))
+    }
+}
+
+/// Returns the listed object with its path from the prefix.
+fn object(meta: ObjectMeta, prefix: &str) -> Option<Object> {
+    let path = meta.location.as_ref().strip_prefix(prefix)?;
+    let modified = Timestamp::new(
+        meta.last_modified.timestamp(),
+        i32::try_from(meta.last_modified.timestamp_subsec_nanos()).unwrap_or_default(),
+    );
+    Some(Object {
+        path: path.into(),
+        size: meta.size,
+        modified: modified.map(Time::from).unwrap_or_default(),
+        etag: meta.e_tag.map(String::into_boxed_str),
+    })
+}
+
+/// Returns the ETag as a header has it. Azure lists it without quotes.
+fn quoted(etag: &str) -> String {
+    if etag.ends_with('"') { etag.to_owned() } else { format!("\"{etag}\"") }
+}
+
+/// Returns true if the answer is of `version`. A store may ignore the condition of a request.
+fn is_same_version(version: &Version, found: &ObjectMeta) -> bool {
+    let is_same = match (&version.etag, &found.e_tag) {
+        (Some(expected), Some(found)) => quoted(expected) == quoted(found),
+        _ => version.modified.secs == found.last_modified.timestamp(),
+    };
+    is_same && found.size == version.size
+}
+
+/// Connects to the provider. Also returns the provider and its endpoint as a text.
+fn connect(
+    url: &BucketUrl,
+    settings: &ObjectSettings,
+    traffic: &Arc<Traffic>,
+) -> object_store::Result<(Arc<dyn Remote>, String)> {
+    // The library of TLS has several providers and must be told which one. A second call changes
+    // nothing.
+    let _ = ring::default_provider().install_default();
+    let limit = format!("{}ms", settings.deadline.as_millis());
+    let retry = RetryConfig {
+        backoff: BackoffConfig { max_backoff: PAUSE_MAX, ..BackoffConfig::default() },
+        max_retries: RETRIES_MAX,
+        retry_timeout: settings.deadline,
+    };
+    let connector = WatchedConnector(traffic.clone());
+    macro_rules! connect {
+        ($builder:ty, $key:ty, $named:ident, $scope:expr) => {{
+            let bounds = [("timeout", &*limit), ("connect_timeout", CONNECT_MAX)].into_iter();
+            let given = settings.options.iter().map(|(key, value)| (&**key, &**value));
+            let mut builder = <$builder>::from_env();
+            for (key, value) in bounds.chain(given) {
+                builder = builder.with_config(key.parse::<$key>()?, value);
+            }
+            let scope = builder.get_config_value(&$scope).unwrap_or_default();
+            if LOOPBACK.iter().any(|address| scope.starts_with(address)) {
+                builder = builder.with_config("allow_http".parse::<$key>()?, "true");
+            }
+            let builder =
+                builder.$named(&url.bucket).with_retry(retry).with_http_connector(connector);
+            (Arc::new(builder.build()?) as Arc<dyn Remote>, scope)
+        }};
+    }
+    Ok(match url.provider {
+        Provider::S3 => connect!(
+            AmazonS3Builder,
+            AmazonS3ConfigKey,
+            with_bucket_name,
+            AmazonS3ConfigKey::Endpoint
+        ),
+        Provider::Google => connect!(
+            GoogleCloudStorageBuilder,
+            GoogleConfigKey,
+            with_bucket_name,
+            GoogleConfigKey::BaseUrl
+        ),
+        Provider::Azure => connect!(
+            MicrosoftAzureBuilder,
+            AzureConfigKey,
+            with_container_name,
+            AzureConfigKey::Endpoint
+        ),
+    })
+}
+
+/// Returns the runtime of all stores, and starts its thread at the first call.
+fn runtime() -> std::io::Result<Handle> {
+    static RUNTIME: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut running = RUNTIME.lock();
+    if let Some(handle) = &*running {
+        return Ok(handle.clone());
+    }
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(RESOLVERS_MAX)
+        .thread_name("objects")
+        .build()?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new()
+        .name("objects".into())
+        .spawn(move || runtime.block_on(pending::<()>()))?;
+    *running = Some(handle.clone());
+    Ok(handle)
+}

@@ -1,0 +1,186 @@
+//! Why a request failed, in words for the user and as an error of the store.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use object_store::Error as RequestError;
+use object_store::client::{HttpError, HttpErrorKind};
+use rustix::io::Errno;
+use swarmletfs_base::error::Error;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The URL cannot be used.
+    Url,
+    NoBucket,
+    NoCredentials,
+    Denied,
+    /// No connection could be made.
+    Unreachable,
+    TimedOut,
+    /// There is nothing beneath the prefix.
+    Empty,
+    TooMany,
+    /// The object was removed, or is another version.
+    Gone,
+    Other,
+}
+
+/// A request that failed for good: repetitions that may help were made.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    reason: String,
+}
+
+/// Purpose of a request, which decides what an absence means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    List,
+    Read,
+}
+
+/// Address from which machines of a provider get credentials. Elsewhere nothing answers there.
+const MACHINE_CREDENTIALS: &str = "169.254.169.254";
+
+/// Codes of the providers, with the text for the user.
+const CODES: [(&str, FailureKind, &str); 12] = [
+    ("NoSuchBucket", FailureKind::NoBucket, "there is no such bucket"),
+    ("ContainerNotFound", FailureKind::NoBucket, "there is no such container"),
+    ("PermanentRedirect", FailureKind::NoBucket, "the bucket is in another region"),
+    ("AuthorizationHeaderMalformed", FailureKind::NoBucket, "the bucket is in another region"),
+    ("InvalidAccessKeyId", FailureKind::Denied, "the access key is unknown"),
+    ("SignatureDoesNotMatch", FailureKind::Denied, "the secret key is wrong"),
+    ("AuthenticationFailed", FailureKind::Denied, "the key is wrong"),
+    ("ExpiredToken", FailureKind::Denied, "the credentials have expired"),
+    ("InvalidToken", FailureKind::Denied, "the session token is wrong"),
+    ("RequestTimeTooSkewed", FailureKind::Other, "the clock of this machine is wrong"),
+    ("AccessDenied", FailureKind::Denied, "access is denied"),
+    ("InvalidRange", FailureKind::Gone, "the object is shorter now"),
+];
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Failure {
+        Failure { kind, reason: reason.into() }
+    }
+
+    pub(crate) fn timed_out() -> Failure {
+        Failure::new(FailureKind::TimedOut, "it did not answer in time")
+    }
+
+    /// Explains an error of the client.
+    pub(crate) fn explain(error: &RequestError, purpose: Purpose) -> Failure {
+        let text = error.to_string();
+        if text.contains(MACHINE_CREDENTIALS) {
+            return Failure::new(FailureKind::NoCredentials, "there are no credentials");
+        }
+        let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+        let known = code.and_then(|(code, _)| CODES.iter().find(|(known, ..)| *known == code));
+        if let Some((_, kind, reason)) = known {
+            return Failure::new(*kind, *reason);
+        }
+        match error {
+            RequestError::NotFound { .. } if purpose == Purpose::Read => {
+                return Failure::new(FailureKind::Gone, "the object was removed");
+            }
+            RequestError::Precondition { .. } => {
+                return Failure::new(FailureKind::Gone, "the object was replaced");
+            }
+            _ => {}
+        }
+        let status = StatusClass::find(&text);
+        match (status, transport(error)) {
+            (StatusClass::NotFound, _) => {
+                Failure::new(FailureKind::NoBucket, "there is no such bucket")
+            }
+            (StatusClass::Denied, _) => Failure::new(FailureKind::Denied, "access is denied"),
+            (_, Some(HttpErrorKind::Connect)) => Failure::new(
+                FailureKind::Unreachable,
+                format!("it cannot be reached: {}", innermost(error)),
+            ),
+            (_, Some(HttpErrorKind::Timeout)) => Failure::timed_out(),
+            _ => Failure::new(
+                FailureKind::Other,
+                code.map_or_else(|| innermost(error), |(code, _)| format!("it answers {code}")),
+            ),
+        }
+    }
+
+    /// Returns the remedy for a store that cannot be opened.
+    pub(crate) fn cure(&self) -> String {
+        let cure = match self.kind {
+            FailureKind::Url => {
+                "try s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+            }
+            FailureKind::NoBucket => "check its name, and the region",
+            FailureKind::NoCredentials => {
+                "set $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, or those of the provider"
+            }
+            FailureKind::Denied => "check the credentials, and that they may list and read there",
+            FailureKind::Unreachable | FailureKind::TimedOut => {
+                "check the network, and the endpoint, such as $AWS_ENDPOINT_URL"
+            }
+            FailureKind::Empty => "check the prefix, or try again when the first object is there",
+            FailureKind::TooMany => "try a longer prefix",
+            FailureKind::Gone | FailureKind::Other => "try again",
+        };
+        cure.to_owned()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl From<&Failure> for Error {
+    fn from(failure: &Failure) -> Error {
+        match failure.kind {
+            FailureKind::Gone => Error::Stale,
+            FailureKind::Denied | FailureKind::NoCredentials => Error::Io(Errno::ACCESS),
+            FailureKind::TimedOut | FailureKind::Unreachable => Error::Io(Errno::TIMEDOUT),
+            FailureKind::Url
+            | FailureKind::NoBucket
+            | FailureKind::Empty
+            | FailureKind::TooMany
+            | FailureKind::Other => Error::Io(Errno::IO),
+        }
+    }
+}
+
+/// The part of an answer's status that decides the text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StatusClass {
+    NotFound,
+    Denied,
+    None,
+}
+
+impl StatusClass {
+    /// Finds the status in the text of an error. The client does not export the error that has it.
+    fn find(text: &str) -> StatusClass {
+        let status = text.split_once("status code: ").map_or("", |(_, rest)| rest);
+        match status.get(..3) {
+            Some("404") => StatusClass::NotFound,
+            Some("401" | "403") => StatusClass::Denied,
+            _ => StatusClass::None,
+        }
+    }
+}
+
+/// Returns the error and its sources.
+fn chain(error: &RequestError) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    let first: &(dyn StdError + 'static) = error;
+    std::iter::successors(Some(first), |error: &&(dyn StdError + 'static)| (*error).source())
+}
+
+fn transport(error: &RequestError) -> Option<HttpErrorKind> {
+    chain(error).find_map(|error| error.downcast_ref::<HttpError>()).map(HttpError::kind)
+}
+
+fn innermost(error: &RequestError) -> String {
+    let text = chain(error).last().map(ToString::to_string).unwrap_or_default();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    swarmletfs_base::name::printable(text.to_lowercase().as_bytes())
+}

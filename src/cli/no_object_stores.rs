@@ -1,0 +1,35 @@
+//! Refuses stores that are named by the URL of an object store, in a build without them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+
+use super::terminal::display_path;
+use crate::cache::DiskCache;
+use crate::catalog::Source;
+use crate::trace::KnownFormat;
+
+/// Refuses to open `url`.
+///
+/// # Errors
+///
+/// Always.
+pub(super) fn open(
+    url: &Path,
+    _format: Option<&'static KnownFormat>,
+    _cache: Option<Arc<DiskCache>>,
+) -> anyhow::Result<Source> {
+    bail!(
+        "cannot open {}: this build has no object stores; try a build with --features object-store",
+        display_path(url)
+    )
+}
+
+pub(super) fn open_cache() -> Option<Arc<DiskCache>> {
+    None
+}
+
+pub(super) fn open_cache_to_read() -> Option<Arc<DiskCache>> {
+    None
+}

@@ -1,0 +1,24 @@
+//! Stores in an object store, served by SeaweedFS: the same tree as from a folder, one version of
+//! each object, and clear errors.
+
+mod faults;
+mod proxy;
+mod same_tree;
+mod server;
+mod versions;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use swarmletfs_base::store::Store;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::{Settings, Tree};
+use swarmletfs_tree::view::{Filter, View};
+
+/// Returns the tree of a store, without caching.
+fn tree(store: impl Store) -> Tree {
+    let source = Source::open_store(Arc::new(store), Path::new("s3://swarm"), None, None).unwrap();
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+}

@@ -1,0 +1,212 @@
+//! A store in an object store has the tree and the bytes of a folder with the same content.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use swarmletfs_base::error::Error;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Store, Time};
+use swarmletfs_objects::Bucket;
+
+use super::server::{EMPTY_BUCKET, SECRET_KEY, Server, new_prefix, server, shown, url};
+use super::tree;
+use crate::cli::program::{run, swarmletfs};
+use crate::needs_fuse;
+use crate::support::mount::PROGRAM;
+use crate::support::swarm::Swarm;
+use crate::support::transcript::{PROJECT, Transcript};
+use crate::support::{Mount, Seen, TestStore, see_folder};
+
+/// A swarm with every kind of file: outputs of several blocks, an owner, a run, notes, and outputs
+/// that are stored out of band.
+fn swarm() -> TestStore {
+    let store = TestStore::new();
+    Swarm { workers: 4, calls: 3, bytes: 2_000, seed: 7 }.make(&store.path()).unwrap();
+    store.worker(
+        "large",
+        json!({"owner_id": "7", "run_id": "48", "status": "failed", "error": "full"}),
+    );
+    let lines: String = (0..60_000).map(|at| format!("line {at} of a log\n")).collect();
+    store.call("large", 1, "sh", format!("{lines}error: No space left on device\n"));
+    store.call("large", 2, "empty", "");
+    store.write("workers/large/notes/a name with + and % ü.md", "text");
+    store.write("supervisor/strategy.md", "# Strategy\n");
+    store.write("tool_outputs/out-1.txt", "output beside the worker\n");
+    store
+}
+
+/// Gives the files in `folder` the times of their objects, which are beneath the root of `bucket`.
+fn take_times(folder: &Path, bucket: &Bucket, path: &RelPath) {
+    for entry in bucket.list(path).unwrap() {
+        let path = path.join(&entry.name);
+        match entry.kind {
+            Kind::Folder => take_times(folder, bucket, &path),
+            _ => {
+                let Time { secs, nanos } = bucket.stat(&path).unwrap().mtime;
+                let time = Duration::new(secs.try_into().unwrap(), nanos);
+                let file = File::options().write(true).open(folder.join(path.as_os_str())).unwrap();
+                file.set_modified(std::time::SystemTime::UNIX_EPOCH + time).unwrap();
+            }
+        }
+    }
+}
+
+/// Returns the contents of the files and links of a tree.
+fn contents(seen: BTreeMap<Vec<u8>, Seen>) -> BTreeMap<String, Vec<u8>> {
+    let content = |seen| match seen {
+        Seen::File { bytes, .. } => bytes,
+        Seen::Link(target) => target,
+        Seen::Folder { .. } => b"a folder".to_vec(),
+    };
+    seen.into_iter().map(|(path, seen)| (shown(&path), content(seen))).collect()
+}
+
+fn assert_same_tree(store: &TestStore, server: &Server) {
+    let prefix = new_prefix();
+    server.copy(&store.path(), &prefix);
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    take_times(&store.path(), &bucket, &RelPath::root());
+    let of_folder = contents(see_folder(&store.tree(), "").unwrap());
+    let of_objects = contents(see_folder(&tree(bucket), "").unwrap());
+    let [names, others] = [&of_folder, &of_objects].map(|tree| tree.keys().collect::<Vec<_>>());
+    assert_eq!(names, others);
+    for (path, bytes) in &of_folder {
+        let other = &of_objects[path];
+        assert!(
+            bytes == other,
+            "{path}: {} and {}",
+            String::from_utf8_lossy(bytes),
+            String::from_utf8_lossy(other)
+        );
+    }
+    assert!(of_folder.len() > 50, "{names:?}");
+}
+
+/// Promise: A store in an object store has the same names and bytes as a folder with the same
+/// content.
+#[test]
+fn artifacts_have_the_tree_of_a_folder() {
+    let Some(server) = server() else { return };
+    assert_same_tree(&swarm(), server);
+}
+
+#[test]
+fn transcripts_have_the_tree_of_a_folder() {
+    let Some(server) = server() else { return };
+    let store = TestStore::new();
+    for session in ["0a1b", "2c3d"] {
+        let mut transcript = Transcript::new(session);
+        transcript.user("Find the cause").says("I look.").bash("t1", "df", "disk is full");
+        store.write(format!("{PROJECT}/{session}.jsonl"), transcript.bytes());
+        let agent = Transcript::of_agent(session, "1f").user("Count").says("12").bytes();
+        store.write(format!("{PROJECT}/{session}/subagents/agent-1f.jsonl"), agent);
+    }
+    assert_same_tree(&store, server);
+}
+
+#[test]
+fn names_and_directories_follow_from_keys() {
+    let Some(server) = server() else { return };
+    let prefix = new_prefix();
+    for key in ["a/b/c.txt", "a/b-c", "a/empty", "z"] {
+        server.put(&format!("{prefix}/{key}"), if key == "a/empty" { "" } else { key });
+    }
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let path = |text: &str| RelPath::parse(text).unwrap();
+    let kinds = |folder: &str| {
+        let mut all: Vec<_> = bucket
+            .list(&path(folder))
+            .unwrap()
+            .into_iter()
+            .map(|e| (e.name.display(), e.kind))
+            .collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    };
+    assert_eq!(kinds(""), [("a".to_owned(), Kind::Folder), ("z".to_owned(), Kind::File)]);
+    let expected = [("b", Kind::Folder), ("b-c", Kind::File), ("empty", Kind::File)];
+    assert_eq!(kinds("a"), expected.map(|(name, kind)| (name.to_owned(), kind)));
+    assert_eq!(bucket.open(&path("a/b")).err(), Some(Error::IsADirectory));
+    assert_eq!(bucket.open(&path("a/none")).err(), Some(Error::NotFound));
+    assert_eq!(bucket.enter(&path("z")).err(), Some(Error::NotADirectory));
+    let inner = bucket.enter(&path("a")).unwrap();
+    assert_eq!(inner.stat(&path("b-c")).unwrap(), bucket.stat(&path("a/b-c")).unwrap());
+    assert_eq!(inner.identity().unwrap(), bucket.stat(&path("a")).unwrap().identity);
+    assert_eq!(inner.open(&path("empty")).unwrap().read_at(&mut [0; 9], 0), Ok(0));
+    assert_eq!(inner.stat(&path("b")).unwrap().mode, 0o555);
+}
+
+#[test]
+fn a_mount_and_commands_read_an_object_store() {
+    needs_fuse!();
+    let Some(server) = server() else { return };
+    let (store, prefix) = (swarm(), new_prefix());
+    server.copy(&store.path(), &prefix);
+    let url = url(&prefix);
+    let mount = Mount::of(|point| {
+        let mut command = std::process::Command::new(PROGRAM);
+        server.configure(&mut command);
+        command.args(["mount", "--foreground", "--quiet", "--store", &url]).arg(point);
+        command
+    });
+    let output = "workers/large/tool_calls/001_sh.txt";
+    assert_eq!(mount.read(output), fs::read(store.at(output)).unwrap());
+    assert!(mount.text("workers/large/evidence.4k.txt").contains("No space left on device"));
+    let command = |arguments: &[&str]| {
+        let mut command = swarmletfs(arguments.iter().copied().chain(["--store", &url]));
+        server.configure(&mut command);
+        let output = run(command);
+        output.assert_success();
+        output.out
+    };
+    for file in ["summary", "workers/large/index.json"] {
+        assert_eq!(command(&["cat", file]), mount.text(file), "{file}");
+    }
+    assert!(command(&["ls", "workers"]).contains("large"));
+    assert!(command(&["grep", "No space left"]).contains("large"));
+    assert!(command(&["doctor"]).contains(&url));
+    // Reads the cached parts of objects.
+    assert_eq!(command(&["cat", output]).into_bytes(), fs::read(store.at(output)).unwrap());
+}
+
+#[test]
+fn errors_say_what_is_wrong_and_what_to_try() {
+    let Some(server) = server() else { return };
+    let command = |url: &str, variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = swarmletfs(arguments.iter().copied().chain(["--store", url]));
+        server.configure(&mut command);
+        command.envs(variables.iter().copied());
+        run(command)
+    };
+    let wrong_key = ("AWS_SECRET_ACCESS_KEY", "another secret");
+    let closed = ("AWS_ENDPOINT_URL", "http://127.0.0.1:9");
+    let empty = format!("s3://{EMPTY_BUCKET}");
+    for (url, variables, named) in [
+        ("s3://none/a", &[][..], &["there is no such bucket", "check its name"][..]),
+        (&empty, &[], &["there is no object beneath it"]),
+        ("s3://swarm/none", &[], &["there is no object beneath it", "check the prefix"]),
+        ("s3://swarm/ready", &[wrong_key], &["the secret key is wrong", "check the credentials"]),
+        (
+            "s3://swarm/ready",
+            &[("AWS_ACCESS_KEY_ID", "nobody")],
+            &["the access key is unknown", "check the credentials"],
+        ),
+        ("s3://swarm/ready", &[closed], &["it cannot be reached", "check the network"]),
+        ("s3://", &[], &["it names no bucket", "s3://BUCKET/PREFIX"]),
+    ] {
+        let cannot = format!("cannot read {url}");
+        let output = command(url, variables, &["ls"]);
+        output.assert_failure(1, &[&[&*cannot], named].concat());
+        assert!(!output.err.contains(SECRET_KEY));
+    }
+    for arguments in [&["worker", "create", "task"][..], &["gc", "--older-than", "1d"]] {
+        let named = ["an object store is only read", "aws s3 sync"];
+        command(&url("a"), &[], arguments).assert_failure(1, &named);
+    }
+    let mut init = swarmletfs(["init", &url("a")]);
+    init.current_dir(tempfile::tempdir().unwrap().path());
+    run(init).assert_failure(1, &["an object store is only read"]);
+}
