@@ -26,6 +26,10 @@ pub(super) fn open(
     )
 }
 
+pub(super) fn describe_requests() -> Option<String> {
+    None
+}
+
 pub(super) fn open_cache() -> Option<Arc<DiskCache>> {
     None
 }

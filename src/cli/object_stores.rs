@@ -7,10 +7,12 @@ use tracing::warn;
 
 use super::mount_options::default_cache_dir;
 use super::terminal::display_path;
+use super::tree_commands::format::human_size;
 use crate::cache::DiskCache;
 use crate::catalog::Source;
-use crate::objects::{self, ObjectSettings, OpenError};
+use crate::objects::{self, ObjectSettings, OpenError, Requests};
 use crate::store::Store;
+use crate::text::count;
 use crate::trace::KnownFormat;
 
 /// Directory of the cached parts of objects, in the cache directory.
@@ -46,6 +48,13 @@ fn open_outputs(
     let Some(parent) = text.trim_end_matches('/').strip_suffix(WORKERS) else { return Ok(None) };
     let opened = objects::open_if_any(Path::new(&[parent, OUTPUTS].concat()), settings)?;
     Ok(opened.map(|outputs| Arc::new(outputs) as Arc<dyn Store>))
+}
+
+/// Describes the requests that this process has sent to object stores; `None` if it has sent none.
+pub(super) fn describe_requests() -> Option<String> {
+    let Requests { lists, reads, bytes } = objects::all_requests();
+    let (lists, reads) = (count(lists, "listing"), count(reads, "read"));
+    (bytes > 0).then(|| format!("object stores: {lists} and {reads}, {}", human_size(bytes)))
 }
 
 fn cache_folder() -> Option<PathBuf> {

@@ -37,7 +37,7 @@ use swarmletfs_base::cache::DiskCache;
 use swarmletfs_base::name::printable_path;
 
 pub use bucket::Bucket;
-pub use traffic::Requests;
+pub use traffic::{Requests, all_requests};
 
 use bucket_url::BucketUrl;
 use failure::{Failure, FailureKind};

@@ -44,7 +44,25 @@ pub(crate) struct Traffic {
     removed: AtomicU64,
 }
 
+/// Requests to all object stores.
+static ALL: Traffic = Traffic {
+    lists: AtomicU64::new(0),
+    reads: AtomicU64::new(0),
+    bytes: AtomicU64::new(0),
+    removed: AtomicU64::new(0),
+};
+
+/// Returns the requests that this process has sent to all object stores.
+pub fn all_requests() -> Requests {
+    ALL.requests()
+}
+
 impl Traffic {
+    fn add_request(&self, is_list: bool) {
+        let count = if is_list { &self.lists } else { &self.reads };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn requests(&self) -> Requests {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Requests { lists: get(&self.lists), reads: get(&self.reads), bytes: get(&self.bytes) }
@@ -81,19 +99,19 @@ impl HttpService for WatchedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let query = request.uri().query().unwrap_or_default();
         let is_list = query.contains("list-type=2") || query.contains("comp=list");
-        let count = if is_list { &self.traffic.lists } else { &self.traffic.reads };
-        count.fetch_add(1, Ordering::Relaxed);
+        [&*self.traffic, &ALL].iter().for_each(|traffic| traffic.add_request(is_list));
         let (parts, body) = self.client.execute(request).await?.into_parts();
         if !is_list || !parts.status.is_success() {
             let traffic = self.traffic.clone();
             let counted = body.map_frame(move |frame| {
-                traffic.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+                let size = frame.data_ref().map_or(0, Bytes::len);
+                [&*traffic, &ALL].iter().for_each(|traffic| traffic.add_bytes(size));
                 frame
             });
             return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(counted)));
         }
         let listing = body.bytes().await?;
-        self.traffic.add_bytes(listing.len());
+        [&*self.traffic, &ALL].iter().for_each(|traffic| traffic.add_bytes(listing.len()));
         let body = match std::str::from_utf8(&listing) {
             Ok(text) => {
                 let (repaired, removed) = repair(text);

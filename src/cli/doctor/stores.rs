@@ -179,6 +179,8 @@ impl Stores {
         if !sources.is_empty() {
             result.read(opened, sources, arguments);
         }
+        let requests = object_stores::describe_requests();
+        result.findings.extend(requests.map(|text| Finding::ok("store", "requests", text)));
         result
     }
 }
