@@ -41,7 +41,8 @@ use crate::trace::known::FORMATS;
 /// They are parsed from the command line and from `-o`, and handed to the background process.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
-    /// A folder of traces to show, or a single transcript; can be given several times
+    /// A folder of traces to show, a single transcript, or a part of an object store
+    /// (s3://BUCKET/PREFIX); can be given several times
     #[serde(with = "path_bytes::list")]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,

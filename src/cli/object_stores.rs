@@ -7,12 +7,10 @@ use tracing::warn;
 
 use super::mount_options::default_cache_dir;
 use super::terminal::display_path;
-use super::tree_commands::format::human_size;
 use crate::cache::DiskCache;
 use crate::catalog::Source;
-use crate::objects::{self, ObjectSettings, OpenError, Requests};
+use crate::objects::{self, ObjectSettings, OpenError, RequestCounts};
 use crate::store::Store;
-use crate::text::count;
 use crate::trace::KnownFormat;
 
 /// Directory of the cached parts of objects, in the cache directory.
@@ -23,7 +21,7 @@ const LIMIT: u64 = 1 << 30;
 const WORKERS: &str = "/workers";
 const OUTPUTS: &str = "/tool_outputs";
 
-/// Opens the part of an object store that `url` names. `cache` keeps what is read.
+/// Opens the part of an object store that `url` names. `cache` keeps parts of objects.
 ///
 /// # Errors
 ///
@@ -50,11 +48,10 @@ fn open_outputs(
     Ok(opened.map(|outputs| Arc::new(outputs) as Arc<dyn Store>))
 }
 
-/// Describes the requests that this process has sent to object stores; `None` if it has sent none.
-pub(super) fn describe_requests() -> Option<String> {
-    let Requests { lists, reads, bytes } = objects::all_requests();
-    let (lists, reads) = (count(lists, "listing"), count(reads, "read"));
-    (bytes > 0).then(|| format!("object stores: {lists} and {reads}, {}", human_size(bytes)))
+/// Returns the numbers of listings, reads and bytes that this process has got from object stores.
+pub(super) fn requests() -> [u64; 3] {
+    let RequestCounts { lists, reads, bytes } = objects::all_requests();
+    [lists, reads, bytes]
 }
 
 fn cache_folder() -> Option<PathBuf> {

@@ -18,8 +18,8 @@ use crate::text::budget::Budget;
 /// Selects what the commands without a mount read. The stores are found as for `mount`.
 #[derive(Debug, Args)]
 pub(super) struct ViewArgs {
-    /// A folder of traces, or a single transcript; can be given several times [default: found as
-    /// for `mount`]
+    /// A folder of traces, a single transcript, or a part of an object store (s3://BUCKET/PREFIX);
+    /// can be given several times [default: found as for `mount`]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
 

@@ -19,18 +19,18 @@ const WINDOW_MAX: usize = 128;
 const STEP_MAX: usize = 8;
 
 #[derive(Default)]
-pub(crate) struct Ahead(Mutex<Orders>);
+pub(crate) struct Ahead(Mutex<OpenOrders>);
 
 #[derive(Default)]
-struct Orders {
+struct OpenOrders {
     /// The directory of directories and the name that is opened in each.
     name: Option<(RelPath, Name)>,
-    by_name: Order,
-    by_key: Order,
+    by_name: OpenOrder,
+    by_key: OpenOrder,
 }
 
 #[derive(Default)]
-struct Order {
+struct OpenOrder {
     opens: usize,
     /// Greatest position of an open.
     last: usize,
@@ -41,10 +41,10 @@ struct Order {
     window: usize,
 }
 
-impl Order {
+impl OpenOrder {
     /// Starts a new order at an open.
     fn restart(&mut self, position: usize) {
-        *self = Order { opens: 1, last: position, end: position + 1, ..Order::default() };
+        *self = OpenOrder { opens: 1, last: position, end: position + 1, ..OpenOrder::default() };
     }
 
     /// Adds an open at `position`. Returns the position after the last guess and the number of
@@ -94,7 +94,7 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_tree::Object;
+    use crate::key_tree::ListedObject;
     use swarmletfs_base::store::Time;
 
     const WORKERS: usize = 300;
@@ -103,7 +103,7 @@ mod tests {
     fn swarm() -> KeyTree {
         let names = ["final_output.md", "metadata.json", "prompt.md"];
         let keys = (0..WORKERS).flat_map(|at| names.map(|name| format!("workers/{at:03}/{name}")));
-        let objects = keys.map(|key| Object {
+        let objects = keys.map(|key| ListedObject {
             path: key.into(),
             size: 1,
             modified: Time::default(),

@@ -15,8 +15,8 @@ use quick_cache::sync::Cache;
 use swarmletfs_base::cache::{DiskCache, Key, key, single_shard};
 
 use crate::ObjectSettings;
-use crate::connection::{Connection, Version};
-use crate::failure::Failure;
+use crate::connection::{Connection, ObjectVersion};
+use crate::failure::RequestFailure;
 
 /// Size of a block, in bytes; the last one of an object is shorter.
 pub(crate) const BLOCK: u64 = 256 << 10;
@@ -37,7 +37,7 @@ impl Weighter<BlockId, Bytes> for BlockWeight {
     }
 }
 
-pub(crate) struct Blocks {
+pub(crate) struct BlockCache {
     connection: Connection,
     memory: Cache<BlockId, Bytes, BlockWeight>,
     disk: Option<Arc<DiskCache>>,
@@ -53,7 +53,7 @@ pub(crate) struct Blocks {
 #[derive(Clone)]
 pub(crate) struct CachedVersion {
     pub(crate) id: Key,
-    pub(crate) version: Arc<Version>,
+    pub(crate) version: Arc<ObjectVersion>,
 }
 
 impl CachedVersion {
@@ -63,9 +63,9 @@ impl CachedVersion {
     }
 }
 
-impl Blocks {
-    pub(crate) fn new(connection: Connection, settings: &ObjectSettings) -> Blocks {
-        Blocks {
+impl BlockCache {
+    pub(crate) fn new(connection: Connection, settings: &ObjectSettings) -> BlockCache {
+        BlockCache {
             connection,
             memory: single_shard(ITEMS, settings.memory, BlockWeight),
             disk: settings.cache.clone(),
@@ -91,7 +91,7 @@ impl Blocks {
         object: &CachedVersion,
         index: u64,
         count: u64,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, RequestFailure> {
         let deadline = Instant::now() + self.wait_max;
         let ids = loop {
             if let Some(bytes) = self.cached((object.id, index)) {
@@ -114,7 +114,7 @@ impl Blocks {
                 break ids;
             }
             if self.arrived.wait_until(&mut in_flight, deadline).timed_out() {
-                return Err(Failure::timed_out());
+                return Err(RequestFailure::timed_out());
             }
         };
         let start = index.saturating_mul(BLOCK);

@@ -15,13 +15,13 @@ use tracing::{debug, warn};
 
 use crate::ObjectSettings;
 use crate::ahead::Ahead;
-use crate::blocks::{BLOCK, Blocks, CachedVersion};
+use crate::blocks::{BLOCK, BlockCache, CachedVersion};
 use crate::bucket_url::BucketUrl;
-use crate::connection::{Connection, Version};
+use crate::connection::{Connection, ObjectVersion};
 use crate::current::CurrentListing;
-use crate::failure::{Failure, FailureKind};
-use crate::key_tree::{Found, KeyTree, Object};
-use crate::traffic::Requests;
+use crate::failure::{FailureKind, RequestFailure};
+use crate::key_tree::{FoundKey, KeyTree, ListedObject};
+use crate::traffic::RequestCounts;
 
 const FILE_MODE: u32 = 0o444;
 const FOLDER_MODE: u32 = 0o555;
@@ -46,8 +46,10 @@ struct Shared {
     url: BucketUrl,
     connection: Connection,
     listing: Arc<CurrentListing>,
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockCache>,
     ahead: Ahead,
+    /// User and group of this process, to whom everything belongs.
+    owner: (u32, u32),
     /// True if the last read failed.
     is_failing: AtomicBool,
 }
@@ -57,23 +59,24 @@ impl Bucket {
     pub(crate) fn open(
         url: BucketUrl,
         settings: &ObjectSettings,
-    ) -> std::result::Result<Bucket, Failure> {
+    ) -> std::result::Result<Bucket, RequestFailure> {
         let connection = Connection::new(&url, settings)?;
         let listing = CurrentListing::read(connection.clone(), url.clone(), settings)?;
-        let blocks = Arc::new(Blocks::new(connection.clone(), settings));
+        let blocks = Arc::new(BlockCache::new(connection.clone(), settings));
         let shared = Shared {
             url,
             connection,
             listing: Arc::new(listing),
             blocks,
             ahead: Ahead::default(),
+            owner: (geteuid().as_raw(), getegid().as_raw()),
             is_failing: AtomicBool::new(false),
         };
         Ok(Bucket { shared: Arc::new(shared), base: RelPath::root() })
     }
 
     /// Returns the requests that were sent so far.
-    pub fn requests(&self) -> Requests {
+    pub fn requests(&self) -> RequestCounts {
         self.shared.connection.traffic.requests()
     }
 }
@@ -89,7 +92,7 @@ impl Shared {
     }
 
     /// Returns the name of the version of an object that is listed.
-    fn version_id(&self, object: &Object) -> Key {
+    fn version_id(&self, object: &ListedObject) -> Key {
         let path = object.path.as_bytes();
         match &object.etag {
             Some(etag) => self.hash(b"object", path, etag.as_bytes()),
@@ -100,23 +103,43 @@ impl Shared {
         }
     }
 
-    fn object_meta(&self, object: &Object) -> Meta {
-        meta(Kind::File, object.size, self.version_id(object), object.modified)
+    fn object_meta(&self, object: &ListedObject) -> Meta {
+        self.make_meta(Kind::File, object.size, self.version_id(object), object.modified)
+    }
+
+    fn make_meta(&self, kind: Kind, size: u64, id: Key, time: Time) -> Meta {
+        let [a, b, c, d, e, f, g, h, ..] = id;
+        let (uid, gid) = self.owner;
+        Meta {
+            kind,
+            size,
+            mode: if kind == Kind::Folder { FOLDER_MODE } else { FILE_MODE },
+            uid,
+            gid,
+            nlink: 1,
+            identity: Identity {
+                dev: DEVICE,
+                ino: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+                born: Time::default(),
+            },
+            mtime: time,
+            ctime: time,
+        }
     }
 
     fn meta(&self, tree: &KeyTree, path: &RelPath) -> Result<Meta> {
         Ok(match tree.find(path)? {
-            Found::Object(object) => self.object_meta(object),
-            Found::Folder => {
+            FoundKey::ListedObject(object) => self.object_meta(object),
+            FoundKey::Folder => {
                 let id = self.hash(b"folder", path.as_bytes(), b"");
-                meta(Kind::Folder, 0, id, tree.folder_time(path))
+                self.make_meta(Kind::Folder, 0, id, tree.folder_time(path))
             }
         })
     }
 
-    fn cached_version(&self, object: &Object) -> Result<CachedVersion> {
+    fn cached_version(&self, object: &ListedObject) -> Result<CachedVersion> {
         let key = format!("{}{}", self.url.prefix, object.path);
-        let version = Version {
+        let version = ObjectVersion {
             key: Path::parse(key).map_err(|_| Error::InvalidName)?,
             size: object.size,
             etag: object.etag.as_deref().map(str::to_owned),
@@ -138,7 +161,7 @@ impl Shared {
     }
 
     /// Converts a failure to read, and logs the first one in a row.
-    fn failed(&self, key: &Path, failure: &Failure) -> Error {
+    fn failed(&self, key: &Path, failure: &RequestFailure) -> Error {
         let url = &self.url.text;
         if failure.kind == FailureKind::Gone {
             self.listing.outdate();
@@ -147,25 +170,6 @@ impl Shared {
             warn!("cannot read {key} of {url}: {failure}");
         }
         Error::from(failure)
-    }
-}
-
-fn meta(kind: Kind, size: u64, id: Key, time: Time) -> Meta {
-    let [a, b, c, d, e, f, g, h, ..] = id;
-    Meta {
-        kind,
-        size,
-        mode: if kind == Kind::Folder { FOLDER_MODE } else { FILE_MODE },
-        uid: geteuid().as_raw(),
-        gid: getegid().as_raw(),
-        nlink: 1,
-        identity: Identity {
-            dev: DEVICE,
-            ino: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            born: Time::default(),
-        },
-        mtime: time,
-        ctime: time,
     }
 }
 
@@ -197,8 +201,8 @@ impl Store for Bucket {
         for _ in 0..OPENS_MAX {
             let tree = shared.listing.tree();
             let object = match tree.find(&path)? {
-                Found::Object(object) => object,
-                Found::Folder => return Err(Error::IsADirectory),
+                FoundKey::ListedObject(object) => object,
+                FoundKey::Folder => return Err(Error::IsADirectory),
             };
             let file = ObjectFile {
                 meta: shared.object_meta(object),
@@ -232,12 +236,12 @@ struct ObjectFile {
     shared: Arc<Shared>,
     object: CachedVersion,
     meta: Meta,
-    window: Mutex<Window>,
+    window: Mutex<ReadWindow>,
 }
 
 /// The number of blocks that the next request reads.
 #[derive(Default)]
-struct Window {
+struct ReadWindow {
     /// Block after the last one that was read in order.
     next: u64,
     blocks: u64,

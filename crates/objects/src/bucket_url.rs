@@ -6,7 +6,7 @@ use std::path::Path;
 
 use swarmletfs_base::name::RelPath;
 
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{FailureKind, RequestFailure};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Provider {
@@ -31,8 +31,8 @@ impl BucketUrl {
     /// # Errors
     ///
     /// The scheme is unknown, the bucket is missing, or the prefix is no path.
-    pub(crate) fn parse(url: &Path) -> Result<BucketUrl, Failure> {
-        let wrong = |reason: &str| Failure::new(FailureKind::Url, reason);
+    pub(crate) fn parse(url: &Path) -> Result<BucketUrl, RequestFailure> {
+        let wrong = |reason: &str| RequestFailure::new(FailureKind::Url, reason);
         let text = url.to_str().ok_or_else(|| wrong("it is not UTF-8"))?;
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let provider = match scheme {

@@ -27,8 +27,8 @@ use tokio::time::timeout;
 
 use crate::ObjectSettings;
 use crate::bucket_url::{BucketUrl, Provider};
-use crate::failure::{Failure, FailureKind, Purpose};
-use crate::key_tree::Object;
+use crate::failure::{FailureKind, Purpose, RequestFailure};
+use crate::key_tree::ListedObject;
 use crate::traffic::{Traffic, WatchedConnector};
 
 /// Number of repetitions of a request that failed.
@@ -53,7 +53,7 @@ impl<T: ObjectStore + PaginatedListStore> Remote for T {}
 
 /// One version of an object.
 #[derive(Debug)]
-pub(crate) struct Version {
+pub(crate) struct ObjectVersion {
     pub(crate) key: Path,
     /// Size in bytes.
     pub(crate) size: u64,
@@ -75,8 +75,8 @@ pub(crate) struct Connection {
 }
 
 /// The keys beneath a prefix.
-pub(crate) struct Listed {
-    pub(crate) objects: Vec<Object>,
+pub(crate) struct ListedKeys {
+    pub(crate) objects: Vec<ListedObject>,
     /// Keys that were left out, since they are no paths.
     pub(crate) removed: u64,
     pub(crate) pages: usize,
@@ -84,12 +84,15 @@ pub(crate) struct Listed {
 
 impl Connection {
     /// Prepares requests to the bucket of `url`. Sends none.
-    pub(crate) fn new(url: &BucketUrl, settings: &ObjectSettings) -> Result<Connection, Failure> {
+    pub(crate) fn new(
+        url: &BucketUrl,
+        settings: &ObjectSettings,
+    ) -> Result<Connection, RequestFailure> {
         let traffic: Arc<Traffic> = Arc::default();
         let (remote, scope) = connect(url, settings, &traffic)
-            .map_err(|error| Failure::explain(&error, Purpose::List))?;
+            .map_err(|error| RequestFailure::explain(&error, Purpose::List))?;
         let runtime = runtime().map_err(|error| {
-            Failure::new(FailureKind::Other, format!("no thread can be started: {error}"))
+            RequestFailure::new(FailureKind::Other, format!("no thread can be started: {error}"))
         })?;
         let reads = Arc::new(Semaphore::new(READS_MAX));
         Ok(Connection {
@@ -111,8 +114,8 @@ impl Connection {
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         limit: Duration,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: impl Future<Output = Result<T, RequestFailure>> + Send + 'static,
+    ) -> Result<T, RequestFailure> {
         let (sender, receiver) = sync_channel(1);
         self.runtime.spawn(async move {
             // The waiting thread may have given up.
@@ -120,9 +123,9 @@ impl Connection {
         });
         receiver.recv_timeout(limit).unwrap_or_else(|error| {
             Err(match error {
-                RecvTimeoutError::Timeout => Failure::timed_out(),
+                RecvTimeoutError::Timeout => RequestFailure::timed_out(),
                 RecvTimeoutError::Disconnected => {
-                    Failure::new(FailureKind::Other, "the thread of its requests ended")
+                    RequestFailure::new(FailureKind::Other, "the thread of its requests ended")
                 }
             })
         })
@@ -131,9 +134,9 @@ impl Connection {
     /// Waits for a read of `version`; see [`Connection::read`].
     pub(crate) fn wait_for_read(
         &self,
-        version: Arc<Version>,
+        version: Arc<ObjectVersion>,
         range: Range<u64>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, RequestFailure> {
         let connection = self.clone();
         // The request ends by itself; waiting in the queue of reads takes time, too.
         let limit = self.deadline.saturating_mul(2);
@@ -147,9 +150,9 @@ impl Connection {
     /// The object is another version now, or the answer has another length.
     pub(crate) async fn read(
         &self,
-        version: &Version,
+        version: &ObjectVersion,
         range: Range<u64>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, RequestFailure> {
         let _turn = self.reads.acquire().await;
         let mut options =
             GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
@@ -161,19 +164,23 @@ impl Connection {
         };
         let (is_same, bytes) = timeout(self.deadline, read)
             .await
-            .map_err(|_| Failure::timed_out())?
-            .map_err(|error| Failure::explain(&error, Purpose::Read))?;
+            .map_err(|_| RequestFailure::timed_out())?
+            .map_err(|error| RequestFailure::explain(&error, Purpose::Read))?;
         if !is_same {
-            return Err(Failure::new(FailureKind::Gone, "the object was replaced"));
+            return Err(RequestFailure::new(FailureKind::Gone, "the object was replaced"));
         }
         if bytes.len() as u64 != range.end.saturating_sub(range.start) {
-            return Err(Failure::new(FailureKind::Other, "the answer has another length"));
+            return Err(RequestFailure::new(FailureKind::Other, "the answer has another length"));
         }
         Ok(bytes)
     }
 
     /// Lists the objects whose keys begin with `prefix`, at most `keys_max`.
-    pub(crate) async fn list(&self, prefix: &str, keys_max: usize) -> Result<Listed, Failure> {
+    pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        keys_max: usize,
+    ) -> Result<ListedKeys, RequestFailure> {
         self.traffic.take_removed();
         let (mut objects, mut token) = (Vec::new(), None);
         for page in 1..=PAGES_MAX {
@@ -181,32 +188,32 @@ impl Connection {
             let wanted = (!prefix.is_empty()).then_some(prefix);
             let listed = timeout(self.deadline, self.remote.list_paginated(wanted, options))
                 .await
-                .map_err(|_| Failure::timed_out())?
-                .map_err(|error| Failure::explain(&error, Purpose::List))?;
+                .map_err(|_| RequestFailure::timed_out())?
+                .map_err(|error| RequestFailure::explain(&error, Purpose::List))?;
             objects
                 .extend(listed.result.objects.into_iter().filter_map(|meta| object(meta, prefix)));
             if objects.len() > keys_max {
                 let reason = format!("more than {keys_max} objects lie beneath it");
-                return Err(Failure::new(FailureKind::TooMany, reason));
+                return Err(RequestFailure::new(FailureKind::TooMany, reason));
             }
             token = listed.page_token;
             if token.is_none() {
                 let removed = self.traffic.take_removed();
-                return Ok(Listed { objects, removed, pages: page });
+                return Ok(ListedKeys { objects, removed, pages: page });
             }
         }
-        Err(Failure::new(FailureKind::TooMany, "its listing has too many pages"))
+        Err(RequestFailure::new(FailureKind::TooMany, "its listing has too many pages"))
     }
 }
 
 /// Returns the listed object with its path from the prefix.
-fn object(meta: ObjectMeta, prefix: &str) -> Option<Object> {
+fn object(meta: ObjectMeta, prefix: &str) -> Option<ListedObject> {
     let path = meta.location.as_ref().strip_prefix(prefix)?;
     let modified = Timestamp::new(
         meta.last_modified.timestamp(),
         i32::try_from(meta.last_modified.timestamp_subsec_nanos()).unwrap_or_default(),
     );
-    Some(Object {
+    Some(ListedObject {
         path: path.into(),
         size: meta.size,
         modified: modified.map(Time::from).unwrap_or_default(),
@@ -220,7 +227,7 @@ fn quoted(etag: &str) -> String {
 }
 
 /// Returns true if the answer is of `version`. A store may ignore the condition of a request.
-fn is_same_version(version: &Version, found: &ObjectMeta) -> bool {
+fn is_same_version(version: &ObjectVersion, found: &ObjectMeta) -> bool {
     let is_same = match (&version.etag, &found.e_tag) {
         (Some(expected), Some(found)) => quoted(expected) == quoted(found),
         _ => version.modified.secs == found.last_modified.timestamp(),

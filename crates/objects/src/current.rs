@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use crate::ObjectSettings;
 use crate::bucket_url::BucketUrl;
-use crate::connection::{Connection, Listed};
-use crate::failure::{Failure, FailureKind};
+use crate::connection::{Connection, ListedKeys};
+use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::KeyTree;
 
 /// Longest time to wait for a new listing.
@@ -55,7 +55,7 @@ impl CurrentListing {
         connection: Connection,
         url: BucketUrl,
         settings: &ObjectSettings,
-    ) -> Result<CurrentListing, Failure> {
+    ) -> Result<CurrentListing, RequestFailure> {
         let (lister, prefix, keys_max) =
             (connection.clone(), url.prefix.clone(), settings.keys_max);
         let listed =
@@ -63,7 +63,7 @@ impl CurrentListing {
         let pages = listed.pages;
         let tree = make_tree(listed, &url, 0);
         if tree.is_empty() {
-            return Err(Failure::new(FailureKind::Empty, "there is no object beneath it"));
+            return Err(RequestFailure::new(FailureKind::Empty, "there is no object beneath it"));
         }
         let now = Instant::now();
         let refresh = settings.refresh;
@@ -100,13 +100,13 @@ impl CurrentListing {
         state.tree.clone()
     }
 
-    /// Makes the listing due, since an object is not what it says.
+    /// Makes the listing due, since an object differs from it.
     pub(crate) fn outdate(&self) {
         let mut state = self.state.lock();
         state.due = state.due.min(state.listed_at + OUTDATED_MIN);
     }
 
-    fn finish(&self, listed: Result<Listed, Failure>) {
+    fn finish(&self, listed: Result<ListedKeys, RequestFailure>) {
         let mut state = self.state.lock();
         let now = Instant::now();
         match listed {
@@ -141,7 +141,7 @@ fn interval(refresh: Duration, pages: usize) -> Duration {
     refresh.max(PAGE_COST.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX)))
 }
 
-fn make_tree(listed: Listed, url: &BucketUrl, left_out_before: u64) -> KeyTree {
+fn make_tree(listed: ListedKeys, url: &BucketUrl, left_out_before: u64) -> KeyTree {
     let tree = KeyTree::new(listed.objects, listed.removed);
     if tree.left_out > left_out_before {
         let (count, url) = (tree.left_out, &url.text);

@@ -28,12 +28,12 @@ pub(crate) enum FailureKind {
 
 /// A request that failed for good: repetitions that may help were made.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct RequestFailure {
     pub(crate) kind: FailureKind,
     reason: String,
 }
 
-/// Purpose of a request, which decides what an absence means.
+/// Purpose of a request, which decides the meaning of an absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     List,
@@ -59,47 +59,49 @@ const CODES: [(&str, FailureKind, &str); 12] = [
     ("InvalidRange", FailureKind::Gone, "the object is shorter now"),
 ];
 
-impl Failure {
-    pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Failure {
-        Failure { kind, reason: reason.into() }
+impl RequestFailure {
+    pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> RequestFailure {
+        RequestFailure { kind, reason: reason.into() }
     }
 
-    pub(crate) fn timed_out() -> Failure {
-        Failure::new(FailureKind::TimedOut, "it did not answer in time")
+    pub(crate) fn timed_out() -> RequestFailure {
+        RequestFailure::new(FailureKind::TimedOut, "it did not answer in time")
     }
 
     /// Explains an error of the client.
-    pub(crate) fn explain(error: &RequestError, purpose: Purpose) -> Failure {
+    pub(crate) fn explain(error: &RequestError, purpose: Purpose) -> RequestFailure {
         let text = error.to_string();
         if text.contains(MACHINE_CREDENTIALS) {
-            return Failure::new(FailureKind::NoCredentials, "there are no credentials");
+            return RequestFailure::new(FailureKind::NoCredentials, "there are no credentials");
         }
         let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let known = code.and_then(|(code, _)| CODES.iter().find(|(known, ..)| *known == code));
         if let Some((_, kind, reason)) = known {
-            return Failure::new(*kind, *reason);
+            return RequestFailure::new(*kind, *reason);
         }
         match error {
             RequestError::NotFound { .. } if purpose == Purpose::Read => {
-                return Failure::new(FailureKind::Gone, "the object was removed");
+                return RequestFailure::new(FailureKind::Gone, "the object was removed");
             }
             RequestError::Precondition { .. } => {
-                return Failure::new(FailureKind::Gone, "the object was replaced");
+                return RequestFailure::new(FailureKind::Gone, "the object was replaced");
             }
             _ => {}
         }
         let status = StatusClass::find(&text);
         match (status, transport(error)) {
             (StatusClass::NotFound, _) => {
-                Failure::new(FailureKind::NoBucket, "there is no such bucket")
+                RequestFailure::new(FailureKind::NoBucket, "there is no such bucket")
             }
-            (StatusClass::Denied, _) => Failure::new(FailureKind::Denied, "access is denied"),
-            (_, Some(HttpErrorKind::Connect)) => Failure::new(
+            (StatusClass::Denied, _) => {
+                RequestFailure::new(FailureKind::Denied, "access is denied")
+            }
+            (_, Some(HttpErrorKind::Connect)) => RequestFailure::new(
                 FailureKind::Unreachable,
                 format!("it cannot be reached: {}", innermost(error)),
             ),
-            (_, Some(HttpErrorKind::Timeout)) => Failure::timed_out(),
-            _ => Failure::new(
+            (_, Some(HttpErrorKind::Timeout)) => RequestFailure::timed_out(),
+            _ => RequestFailure::new(
                 FailureKind::Other,
                 code.map_or_else(|| innermost(error), |(code, _)| format!("it answers {code}")),
             ),
@@ -128,14 +130,14 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl From<&Failure> for Error {
-    fn from(failure: &Failure) -> Error {
+impl From<&RequestFailure> for Error {
+    fn from(failure: &RequestFailure) -> Error {
         match failure.kind {
             FailureKind::Gone => Error::Stale,
             FailureKind::Denied | FailureKind::NoCredentials => Error::Io(Errno::ACCESS),

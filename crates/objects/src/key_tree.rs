@@ -2,7 +2,7 @@
 //!
 //! The keys are sorted, so a directory is a range of them, and a path is found by halving. A
 //! directory has no entry of its own. Its times follow from its entries, because readers rely on a
-//! directory to change when one of them is added, replaced or removed: the seconds are those of the
+//! directory to change when one of them is added, replaced or removed: the seconds are from the
 //! newest entry, and the fraction is a hash of all.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 255;
 const AFTER_SLASH: u8 = b'/' + 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Object {
+pub(crate) struct ListedObject {
     /// Path from the prefix.
     pub(crate) path: Box<str>,
     /// Size in bytes.
@@ -31,15 +31,15 @@ pub(crate) struct Object {
 #[derive(Default)]
 pub(crate) struct KeyTree {
     /// Sorted by path. None is a directory of another.
-    objects: Vec<Object>,
+    objects: Vec<ListedObject>,
     /// Number of keys that were left out.
     pub(crate) left_out: u64,
     /// Times of the directories that were asked for.
     folder_times: Mutex<HashMap<RelPath, Time>>,
 }
 
-pub(crate) enum Found<'a> {
-    Object(&'a Object),
+pub(crate) enum FoundKey<'a> {
+    ListedObject(&'a ListedObject),
     Folder,
 }
 
@@ -47,13 +47,13 @@ pub(crate) enum Found<'a> {
 struct Child<'a> {
     name: &'a [u8],
     /// The object itself, or the first one beneath the directory.
-    object: &'a Object,
+    object: &'a ListedObject,
     kind: Kind,
 }
 
 impl KeyTree {
-    /// Leaves out objects whose names are too long, or are those of directories.
-    pub(crate) fn new(mut objects: Vec<Object>, removed: u64) -> KeyTree {
+    /// Leaves out objects whose names are too long, or equal a directory.
+    pub(crate) fn new(mut objects: Vec<ListedObject>, removed: u64) -> KeyTree {
         let listed = objects.len();
         objects.retain(|object| object.path.split('/').all(|name| name.len() <= NAME_MAX));
         objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -81,12 +81,12 @@ impl KeyTree {
     /// # Errors
     ///
     /// [`Error::NotFound`], or [`Error::NotADirectory`] beneath an object.
-    pub(crate) fn find(&self, path: &RelPath) -> Result<Found<'_>> {
+    pub(crate) fn find(&self, path: &RelPath) -> Result<FoundKey<'_>> {
         if path.is_root() && !self.is_empty() || self.has_folder(path.as_bytes()) {
-            return Ok(Found::Folder);
+            return Ok(FoundKey::Folder);
         }
         if let Some(object) = self.object(path.as_bytes()) {
-            return Ok(Found::Object(object));
+            return Ok(FoundKey::ListedObject(object));
         }
         let parents = std::iter::successors(Some(path.parent()), |path| Some(path.parent()));
         let mut parents = parents.take_while(|parent| !parent.is_root());
@@ -103,8 +103,8 @@ impl KeyTree {
     /// There is none.
     pub(crate) fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         match self.find(path)? {
-            Found::Object(_) => return Err(Error::NotADirectory),
-            Found::Folder => {}
+            FoundKey::ListedObject(_) => return Err(Error::NotADirectory),
+            FoundKey::Folder => {}
         }
         let entries = self.children(path).filter_map(|child| {
             let name = Name::new(child.name).ok().filter(|name| !is_temporary(name))?;
@@ -123,7 +123,7 @@ impl KeyTree {
             newest = newest.max(child.object.modified);
             hash.update(&(child.name.len() as u64).to_le_bytes()).update(child.name);
             if child.kind == Kind::File {
-                let Object { size, modified, etag, .. } = child.object;
+                let ListedObject { size, modified, etag, .. } = child.object;
                 hash.update(&size.to_le_bytes());
                 hash.update(&modified.secs.to_le_bytes()).update(&modified.nanos.to_le_bytes());
                 hash.update(etag.as_deref().unwrap_or_default().as_bytes());
@@ -136,7 +136,7 @@ impl KeyTree {
     }
 
     /// Returns the object at a position in the order of paths.
-    pub(crate) fn at(&self, position: usize) -> Option<&Object> {
+    pub(crate) fn at(&self, position: usize) -> Option<&ListedObject> {
         self.objects.get(position)
     }
 
@@ -171,7 +171,7 @@ impl KeyTree {
         self.objects.partition_point(|object| object.path.as_bytes() < path)
     }
 
-    fn object(&self, path: &[u8]) -> Option<&Object> {
+    fn object(&self, path: &[u8]) -> Option<&ListedObject> {
         self.objects.get(self.position(path)).filter(|object| object.path.as_bytes() == path)
     }
 
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn tree(keys: &[&str]) -> KeyTree {
-        let objects = keys.iter().enumerate().map(|(at, key)| Object {
+        let objects = keys.iter().enumerate().map(|(at, key)| ListedObject {
             path: (*key).into(),
             size: at as u64,
             modified: Time { secs: 1_000 + at as i64, nanos: 0 },
@@ -252,7 +252,7 @@ mod tests {
         let shown = [("a", Kind::Folder), ("a-", Kind::File), ("e", Kind::File)];
         assert_eq!(names(&tree, ""), shown.map(|(name, kind)| (name.to_owned(), kind)));
         assert_eq!(tree.left_out, 3);
-        assert!(matches!(tree.find(&path("a")), Ok(Found::Folder)));
+        assert!(matches!(tree.find(&path("a")), Ok(FoundKey::Folder)));
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         let replaced = KeyTree::new(
             keys.iter()
                 .enumerate()
-                .map(|(at, key)| Object {
+                .map(|(at, key)| ListedObject {
                     etag: Some(if *key == "a/2" {
                         "new".into()
                     } else {

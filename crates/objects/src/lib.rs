@@ -1,8 +1,8 @@
-//! Object stores as read-only stores: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+//! Object stores as read-only stores: S3 and its relatives, Google Cloud Storage, Azure.
 //!
 //! ```text
 //! bucket_url       the URL: a provider, a bucket, and the prefix of the keys
-//! failure          why a request failed, and what the user can try
+//! failure          why a request failed, and the remedy
 //! traffic          counts requests, and removes keys from listings that are no paths
 //! connection       one thread with a runtime, and requests with a deadline
 //! key_tree         a tree of directories from the sorted keys of a listing
@@ -37,15 +37,15 @@ use swarmletfs_base::cache::DiskCache;
 use swarmletfs_base::name::printable_path;
 
 pub use bucket::Bucket;
-pub use traffic::{Requests, all_requests};
+pub use traffic::{RequestCounts, all_requests};
 
 use bucket_url::BucketUrl;
-use failure::{Failure, FailureKind};
+use failure::{FailureKind, RequestFailure};
 
 /// The bounds of an object store.
 #[derive(Clone)]
 pub struct ObjectSettings {
-    /// Options of the provider, such as `aws_endpoint`, that precede those of the environment.
+    /// Options of the provider, such as `aws_endpoint`, that precede the environment.
     pub options: Vec<(String, String)>,
     /// Minimum age of a listing that is read again.
     pub refresh: Duration,
@@ -83,7 +83,7 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    fn new(url: &Path, failure: &Failure) -> OpenError {
+    fn new(url: &Path, failure: &RequestFailure) -> OpenError {
         OpenError { url: printable_path(url), reason: failure.to_string(), cure: failure.cure() }
     }
 }
@@ -111,6 +111,6 @@ pub fn open_if_any(url: &Path, settings: &ObjectSettings) -> Result<Option<Bucke
     }
 }
 
-fn try_open(url: &Path, settings: &ObjectSettings) -> Result<Bucket, Failure> {
+fn try_open(url: &Path, settings: &ObjectSettings) -> Result<Bucket, RequestFailure> {
     Bucket::open(BucketUrl::parse(url)?, settings)
 }

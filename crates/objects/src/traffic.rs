@@ -26,7 +26,7 @@ const ELEMENTS: [(&str, &str, &str, &str); 2] =
 
 /// Requests that were sent to an object store so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Requests {
+pub struct RequestCounts {
     /// Pages of a listing, of at most 1,000 keys each.
     pub lists: u64,
     /// Reads of objects, and everything else.
@@ -53,7 +53,7 @@ static ALL: Traffic = Traffic {
 };
 
 /// Returns the requests that this process has sent to all object stores.
-pub fn all_requests() -> Requests {
+pub fn all_requests() -> RequestCounts {
     ALL.requests()
 }
 
@@ -63,9 +63,9 @@ impl Traffic {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn requests(&self) -> Requests {
+    pub(crate) fn requests(&self) -> RequestCounts {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Requests { lists: get(&self.lists), reads: get(&self.reads), bytes: get(&self.bytes) }
+        RequestCounts { lists: get(&self.lists), reads: get(&self.reads), bytes: get(&self.bytes) }
     }
 
     pub(crate) fn take_removed(&self) -> u64 {

@@ -24,6 +24,7 @@ use crate::cli::discover::{self, SessionPlace};
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
+use crate::cli::tree_commands::format::human_size;
 use crate::cli::{mountpoint, object_stores, probe};
 use crate::error::Result;
 use crate::model::SkipReason;
@@ -179,8 +180,7 @@ impl Stores {
         if !sources.is_empty() {
             result.read(opened, sources, arguments);
         }
-        let requests = object_stores::describe_requests();
-        result.findings.extend(requests.map(|text| Finding::ok("store", "requests", text)));
+        result.findings.extend(requests_finding());
         result
     }
 }
@@ -384,6 +384,14 @@ fn newer_version(
     );
     let finding = Finding::note("store", "newer_version", message).with_remedy(remedy);
     Some(finding.about(&display_path(&store.path)))
+}
+
+/// Returns the finding on the requests to object stores, if there were any.
+fn requests_finding() -> Option<Finding> {
+    let [listings, reads, bytes] = object_stores::requests();
+    let (listings, reads) = (count(listings, "listing"), count(reads, "read"));
+    let message = format!("object stores: {listings} and {reads}, {}", human_size(bytes));
+    (bytes > 0).then(|| Finding::ok("store", "requests", message))
 }
 
 /// Returns the finding on `run`, to which `shown` of all workers belong.
