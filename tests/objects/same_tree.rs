@@ -52,6 +52,11 @@ fn take_times(folder: &Path, bucket: &Bucket, path: &RelPath) {
     }
 }
 
+fn names_in(bucket: &Bucket, folder: &str) -> Vec<String> {
+    let entries = bucket.list(&RelPath::parse(folder).unwrap()).unwrap();
+    entries.into_iter().map(|entry| entry.name.display()).collect()
+}
+
 /// Returns the contents of the files and links of a tree.
 fn contents(seen: BTreeMap<Vec<u8>, Seen>) -> BTreeMap<String, Vec<u8>> {
     let content = |seen| match seen {
@@ -105,6 +110,69 @@ fn transcripts_have_the_tree_of_a_folder() {
         store.write(format!("{PROJECT}/{session}/subagents/agent-1f.jsonl"), agent);
     }
     assert_same_tree(&store, server);
+}
+
+/// Writes a transcript as the parts of the Claude Agent SDK, two lines in each.
+fn put_parts(server: &Server, folder: &str, transcript: &[u8]) {
+    let lines: Vec<&[u8]> = transcript.split_inclusive(|byte| *byte == b'\n').collect();
+    for (at, lines) in lines.chunks(2).enumerate() {
+        server.put(
+            &format!("{folder}/part-{:013}-00af0{at:x}.jsonl", 1_768_000_000_000 + at),
+            lines.concat(),
+        );
+    }
+}
+
+/// Promise: The parts of a session that the Claude Agent SDK writes to S3 are shown as its
+/// transcript.
+#[test]
+fn sessions_in_parts_have_the_tree_of_their_transcripts() {
+    let Some(server) = server() else { return };
+    let (whole, parts) = (new_prefix(), new_prefix());
+    let mut transcript = Transcript::new("0a1b");
+    transcript.user("Find the cause").says("I look.");
+    for call in 0..200 {
+        transcript.bash(&format!("t{call}"), "df", &format!("disk {call} is full"));
+    }
+    let agent = Transcript::of_agent("0a1b", "1f").user("Count").says("12").bytes();
+    server.put(&format!("{whole}/{PROJECT}/0a1b.jsonl"), transcript.bytes());
+    server.put(&format!("{whole}/{PROJECT}/0a1b/subagents/agent-1f.jsonl"), &agent);
+    put_parts(server, &format!("{parts}/{PROJECT}/0a1b"), &transcript.bytes());
+    put_parts(server, &format!("{parts}/{PROJECT}/0a1b/subagents%2Fagent-1f"), &agent);
+    let [whole, joined] = [&whole, &parts].map(|prefix| {
+        let bucket = server.open(prefix, &server.settings()).unwrap();
+        let (before, names) = (bucket.requests(), names_in(&bucket, ""));
+        assert_eq!(names, ["projects"]);
+        let shown = contents(see_folder(&tree(bucket.clone()), "workers").unwrap());
+        (shown, bucket.requests().reads - before.reads)
+    });
+    let files = |tree: &BTreeMap<String, Vec<u8>>, name: &str| {
+        let files = tree.iter().filter(|(path, _)| path.ends_with(name));
+        files.map(|(path, bytes)| (path.clone(), bytes.clone())).collect::<Vec<_>>()
+    };
+    for name in ["source.jsonl", "thread.jsonl", "tool_calls/150_bash.txt", "prompt.txt"] {
+        assert!(files(&whole.0, name) == files(&joined.0, name), "{name}");
+    }
+    assert_eq!(files(&joined.0, "source.jsonl").len(), 2);
+    let count = transcript.bytes().split(|byte| *byte == b'\n').count() as u64 / 2;
+    assert!(joined.1 <= count + 10, "{} reads of {count} parts", joined.1);
+    // A program that is not sure about an append repeats it.
+    let again: Vec<u8> = transcript
+        .bytes()
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(50)
+        .flatten()
+        .copied()
+        .collect();
+    server.put(
+        &format!("{parts}/{PROJECT}/0a1b/part-{:013}-00af00.jsonl", 1_769_000_000_000_u64),
+        again,
+    );
+    let repeated = server.open(&parts, &server.settings()).unwrap();
+    let repeated = contents(see_folder(&tree(repeated), "workers").unwrap());
+    let names = |tree: &BTreeMap<String, Vec<u8>>| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&repeated), names(&joined.0));
+    assert!(files(&repeated, "thread.jsonl") == files(&joined.0, "thread.jsonl"));
 }
 
 #[test]

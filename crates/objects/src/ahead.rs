@@ -108,6 +108,7 @@ mod tests {
             size: 1,
             modified: Time::default(),
             etag: None,
+            parts: Box::default(),
         });
         KeyTree::new(objects.collect(), 0)
     }

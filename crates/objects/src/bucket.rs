@@ -1,5 +1,6 @@
 //! A part of an object store as a [`Store`], and its objects as [`File`]s.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ const FOLDER_MODE: u32 = 0o555;
 const DEVICE: u64 = 1;
 /// Maximum number of blocks in a request: 8 MiB.
 const WINDOW_MAX: u64 = 32;
+/// Maximum number of sources of a file that are read ahead.
+const SOURCES_MAX: usize = 64;
 /// Maximum size of the objects that one guess reads ahead, in bytes.
 const AHEAD_MAX: u64 = 8 << 20;
 /// Number of versions that an open tries. The second one is of a new listing.
@@ -129,7 +132,7 @@ impl Shared {
 
     fn meta(&self, tree: &KeyTree, path: &RelPath) -> Result<Meta> {
         Ok(match tree.find(path)? {
-            FoundKey::ListedObject(object) => self.object_meta(object),
+            FoundKey::Object(object) => self.object_meta(object),
             FoundKey::Folder => {
                 let id = self.hash(b"folder", path.as_bytes(), b"");
                 self.make_meta(Kind::Folder, 0, id, tree.folder_time(path))
@@ -152,6 +155,7 @@ impl Shared {
     fn read_ahead(&self, tree: &KeyTree, path: &RelPath) {
         let mut left = AHEAD_MAX;
         for object in self.ahead.next(tree, path).into_iter().filter_map(|at| tree.at(at)) {
+            let Some(object) = object.sources().first() else { continue };
             let Some(rest) = left.checked_sub(object.size.min(BLOCK)) else { break };
             left = rest;
             if let Ok(object) = self.cached_version(object) {
@@ -201,23 +205,15 @@ impl Store for Bucket {
         for _ in 0..OPENS_MAX {
             let tree = shared.listing.tree();
             let object = match tree.find(&path)? {
-                FoundKey::ListedObject(object) => object,
+                FoundKey::Object(object) => object,
                 FoundKey::Folder => return Err(Error::IsADirectory),
             };
-            let file = ObjectFile {
-                meta: shared.object_meta(object),
-                object: shared.cached_version(object)?,
-                shared: shared.clone(),
-                window: Mutex::default(),
-            };
+            let file = ObjectFile::new(shared, object)?;
             shared.read_ahead(&tree, &path);
             // The first block is read now, so that an outdated listing is noticed.
-            match file.object.block_count() {
-                0 => return Ok(Box::new(file)),
-                _ => match file.block(0, 1) {
-                    Err(error) => failed = error,
-                    Ok(_) => return Ok(Box::new(file)),
-                },
+            match file.read_at(&mut [0], 0) {
+                Ok(_) => return Ok(Box::new(file)),
+                Err(error) => failed = error,
             }
             if failed != Error::Stale {
                 break;
@@ -234,38 +230,76 @@ impl Store for Bucket {
 
 struct ObjectFile {
     shared: Arc<Shared>,
-    object: CachedVersion,
     meta: Meta,
+    /// The objects that hold the bytes, each with its offset in the file.
+    sources: Vec<(u64, CachedVersion)>,
     window: Mutex<ReadWindow>,
 }
 
-/// The number of blocks that the next request reads.
+/// The order in which a file is read, which decides the size of the next requests.
 #[derive(Default)]
 struct ReadWindow {
-    /// Block after the last one that was read in order.
-    next: u64,
+    /// Source and block after the last ones that were read.
+    next: (usize, u64),
+    /// Number of blocks of the next request.
     blocks: u64,
+    /// Number of sources that are read ahead.
+    sources: usize,
+    /// Source up to which was read ahead.
+    end: usize,
+}
+
+impl ReadWindow {
+    /// Adds a read. Returns the number of blocks to request, and the sources to read ahead.
+    fn advance(&mut self, source: usize, block: u64) -> (u64, Range<usize>) {
+        let (last, next) = self.next;
+        let (follows, is_next_source) = ((source, block) == self.next, source == last + 1);
+        if follows {
+            self.blocks = (self.blocks * 2).clamp(1, WINDOW_MAX);
+        } else if (source, block + 1) != (last, next) {
+            self.blocks = 1;
+        }
+        self.next = (source, block + 1);
+        if !is_next_source || self.end > source + self.sources / 2 {
+            return (self.blocks, 0..0);
+        }
+        self.sources = (self.sources * 2).clamp(1, SOURCES_MAX);
+        let start = self.end.max(source + 1);
+        self.end = source + 1 + self.sources;
+        (self.blocks, start..self.end)
+    }
 }
 
 impl ObjectFile {
-    /// Returns the block `index`. Reads at least `count` blocks if it must be read, and more if
-    /// blocks are read in order.
-    fn block(&self, index: u64, count: u64) -> Result<bytes::Bytes> {
-        let wanted = {
-            let mut window = self.window.lock();
-            if index == window.next {
-                window.blocks = (window.blocks * 2).clamp(1, WINDOW_MAX);
-            } else if index + 1 != window.next {
-                window.blocks = 1;
-            }
-            window.next = index + 1;
-            window.blocks.max(count).min(WINDOW_MAX)
-        };
-        let bytes = self.shared.blocks.get(&self.object, index, wanted);
-        let bytes =
-            bytes.map_err(|failure| self.shared.failed(&self.object.version.key, &failure))?;
+    fn new(shared: &Arc<Shared>, object: &ListedObject) -> Result<ObjectFile> {
+        let mut offset = 0;
+        let sources = object.sources().iter().map(|source| {
+            let start = offset;
+            offset += source.size;
+            Ok((start, shared.cached_version(source)?))
+        });
+        Ok(ObjectFile {
+            shared: shared.clone(),
+            meta: shared.object_meta(object),
+            sources: sources.collect::<Result<_>>()?,
+            window: Mutex::default(),
+        })
+    }
+
+    /// Copies bytes at `offset` of the source `number` to `buffer`, as many as a block has. Reads
+    /// further blocks if `buffer` needs them, or if the file is read in order.
+    fn copy(&self, number: usize, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let Some((_, source)) = self.sources.get(number) else { return Ok(0) };
+        let (index, within) = (offset / BLOCK, offset % BLOCK);
+        let count = within.saturating_add(buffer.len() as u64).div_ceil(BLOCK);
+        let (blocks, ahead) = self.window.lock().advance(number, index);
+        for (_, source) in ahead.filter_map(|number| self.sources.get(number)) {
+            self.shared.blocks.prefetch(source.clone());
+        }
+        let bytes = self.shared.blocks.get(source, index, blocks.max(count).min(WINDOW_MAX));
+        let bytes = bytes.map_err(|failure| self.shared.failed(&source.version.key, &failure))?;
         self.shared.is_failing.store(false, Ordering::Relaxed);
-        Ok(bytes)
+        Ok(copy_from(&bytes, within, buffer))
     }
 }
 
@@ -274,12 +308,12 @@ impl File for ObjectFile {
         let mut filled = 0;
         while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(filled as u64);
-            if at >= self.meta.size {
+            let number = self.sources.partition_point(|(start, _)| *start <= at);
+            let source = number.checked_sub(1).filter(|_| at < self.meta.size);
+            let Some((start, _)) = source.and_then(|number| self.sources.get(number)) else {
                 break;
-            }
-            let (index, within) = (at / BLOCK, at % BLOCK);
-            let count = within.saturating_add(rest.len() as u64).div_ceil(BLOCK);
-            let copied = copy_from(&self.block(index, count)?, within, rest);
+            };
+            let copied = self.copy(number - 1, at - start, rest)?;
             if copied == 0 {
                 break;
             }

@@ -218,6 +218,7 @@ fn object(meta: ObjectMeta, prefix: &str) -> Option<ListedObject> {
         size: meta.size,
         modified: modified.map(Time::from).unwrap_or_default(),
         etag: meta.e_tag.map(String::into_boxed_str),
+        parts: Box::default(),
     })
 }
 

@@ -13,6 +13,8 @@ use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{DirEntry, Kind, Time, is_temporary};
 
+use crate::parts;
+
 /// Longest name of a file on Linux, in bytes.
 const NAME_MAX: usize = 255;
 /// The byte after `/`, which follows all keys beneath a directory.
@@ -26,6 +28,15 @@ pub(crate) struct ListedObject {
     pub(crate) size: u64,
     pub(crate) modified: Time,
     pub(crate) etag: Option<Box<str>>,
+    /// The objects that this one consists of; empty for an object of the store itself.
+    pub(crate) parts: Box<[ListedObject]>,
+}
+
+impl ListedObject {
+    /// Returns the objects that hold the bytes of this one, in order.
+    pub(crate) fn sources(&self) -> &[ListedObject] {
+        if self.parts.is_empty() { std::slice::from_ref(self) } else { &self.parts }
+    }
 }
 
 #[derive(Default)]
@@ -39,7 +50,7 @@ pub(crate) struct KeyTree {
 }
 
 pub(crate) enum FoundKey<'a> {
-    ListedObject(&'a ListedObject),
+    Object(&'a ListedObject),
     Folder,
 }
 
@@ -57,6 +68,10 @@ impl KeyTree {
         let listed = objects.len();
         objects.retain(|object| object.path.split('/').all(|name| name.len() <= NAME_MAX));
         objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        let mut objects = parts::join(objects);
+        let parts: usize = objects.iter().map(|object| object.parts.len().max(1) - 1).sum();
+        // An object of the store precedes one that is made of parts.
+        objects.sort_by(|a, b| (&a.path, a.parts.len()).cmp(&(&b.path, b.parts.len())));
         objects.dedup_by(|a, b| a.path == b.path);
         let all = KeyTree { objects, ..KeyTree::default() };
         let is_folder: Vec<bool> =
@@ -64,7 +79,7 @@ impl KeyTree {
         let mut is_folder = is_folder.into_iter();
         let mut objects = all.objects;
         objects.retain(|_| !is_folder.next().unwrap_or_default());
-        let left_out = removed + (listed - objects.len()) as u64;
+        let left_out = removed + (listed - parts - objects.len()) as u64;
         KeyTree { objects, left_out, ..KeyTree::default() }
     }
 
@@ -86,7 +101,7 @@ impl KeyTree {
             return Ok(FoundKey::Folder);
         }
         if let Some(object) = self.object(path.as_bytes()) {
-            return Ok(FoundKey::ListedObject(object));
+            return Ok(FoundKey::Object(object));
         }
         let parents = std::iter::successors(Some(path.parent()), |path| Some(path.parent()));
         let mut parents = parents.take_while(|parent| !parent.is_root());
@@ -103,7 +118,7 @@ impl KeyTree {
     /// There is none.
     pub(crate) fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         match self.find(path)? {
-            FoundKey::ListedObject(_) => return Err(Error::NotADirectory),
+            FoundKey::Object(_) => return Err(Error::NotADirectory),
             FoundKey::Folder => {}
         }
         let entries = self.children(path).filter_map(|child| {
@@ -209,6 +224,7 @@ mod tests {
             size: at as u64,
             modified: Time { secs: 1_000 + at as i64, nanos: 0 },
             etag: Some(format!("\"{at}\"").into()),
+            parts: Box::default(),
         });
         KeyTree::new(objects.collect(), 0)
     }

@@ -6,6 +6,7 @@
 //! traffic          counts requests, and removes keys from listings that are no paths
 //! connection       one thread with a runtime, and requests with a deadline
 //! key_tree         a tree of directories from the sorted keys of a listing
+//! parts            transcripts that are stored in parts
 //! current          the newest listing, refreshed in the background
 //! blocks           parts of objects, cached in memory and on disk by ETag
 //! ahead            guesses which objects are opened next
@@ -27,6 +28,7 @@ mod connection;
 mod current;
 mod failure;
 mod key_tree;
+mod parts;
 mod traffic;
 
 use std::path::Path;
