@@ -102,3 +102,20 @@ fn an_object_is_read_once() {
     assert!(read(&again) == bytes);
     assert_eq!(again.requests().reads, 0);
 }
+
+#[test]
+fn a_reader_that_steps_backwards_needs_few_requests() {
+    const MEGABYTES: usize = 40;
+    let Some(server) = server() else { return };
+    let prefix = new_prefix();
+    let bytes: Vec<u8> = (0..MEGABYTES << 20).map(|at| (at / 1_000 % 251) as u8).collect();
+    server.put(&format!("{prefix}/a"), bytes.clone());
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let file = bucket.open(&path("a")).unwrap();
+    for at in (0..MEGABYTES).rev() {
+        let read = read_range(&*file, (at << 20) as u64, 1 << 20).unwrap();
+        assert!(read == bytes[at << 20..(at + 1) << 20], "{at}");
+    }
+    let reads = bucket.requests().reads;
+    assert!(reads <= MEGABYTES as u64 / 3, "{reads}");
+}

@@ -4,6 +4,7 @@
 //! same block share one request.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,18 +81,30 @@ impl BlockCache {
         self.disk.as_ref().map(|disk| disk.root())
     }
 
+    /// Returns the block `index`. If it must be read, the others of `blocks` are read with it.
+    ///
+    /// # Errors
+    ///
+    /// A request fails.
+    pub(crate) fn get_within(
+        &self,
+        object: &CachedVersion,
+        index: u64,
+        blocks: Range<u64>,
+    ) -> Result<Bytes, RequestFailure> {
+        if blocks.start < index && self.cached((object.id, index)).is_none() {
+            self.get(object, blocks.start, blocks.end.saturating_sub(blocks.start))?;
+        }
+        self.get(object, index, blocks.end.saturating_sub(index))
+    }
+
     /// Returns the block `index`. If it must be read, the blocks after it are read with it, `count`
     /// in all.
     ///
     /// # Errors
     ///
     /// The request fails.
-    pub(crate) fn get(
-        &self,
-        object: &CachedVersion,
-        index: u64,
-        count: u64,
-    ) -> Result<Bytes, RequestFailure> {
+    fn get(&self, object: &CachedVersion, index: u64, count: u64) -> Result<Bytes, RequestFailure> {
         let deadline = Instant::now() + self.wait_max;
         let ids = loop {
             if let Some(bytes) = self.cached((object.id, index)) {

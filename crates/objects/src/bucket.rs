@@ -32,6 +32,8 @@ const DEVICE: u64 = 1;
 const WINDOW_MAX: u64 = 32;
 /// Maximum number of sources of a file that are read ahead.
 const SOURCES_MAX: usize = 64;
+/// Longest step backwards of a reader that goes on so, in blocks.
+const BACK_STEP_MAX: u64 = 8;
 /// Maximum size of the objects that one guess reads ahead, in bytes.
 const AHEAD_MAX: u64 = 8 << 20;
 /// Number of versions that an open tries. The second one is of a new listing.
@@ -239,6 +241,8 @@ struct ObjectFile {
 /// The order in which a file is read, which decides the size of the next requests.
 #[derive(Default)]
 struct ReadWindow {
+    /// Source and block with which the reads in order began.
+    first: (usize, u64),
     /// Source and block after the last ones that were read.
     next: (usize, u64),
     /// Number of blocks of the next request.
@@ -250,23 +254,33 @@ struct ReadWindow {
 }
 
 impl ReadWindow {
-    /// Adds a read. Returns the number of blocks to request, and the sources to read ahead.
-    fn advance(&mut self, source: usize, block: u64) -> (u64, Range<usize>) {
+    /// Adds a read of `count` blocks from `block` on. Returns the blocks to request, and the
+    /// sources to read ahead. A reader that steps backwards gets the blocks before, too.
+    fn advance(&mut self, source: usize, block: u64, count: u64) -> (Range<u64>, Range<usize>) {
         let (last, next) = self.next;
         let (follows, is_next_source) = ((source, block) == self.next, source == last + 1);
-        if follows {
+        let (first_source, first) = self.first;
+        let steps_back = source == first_source && block < first && first <= block + BACK_STEP_MAX;
+        if follows || steps_back {
             self.blocks = (self.blocks * 2).clamp(1, WINDOW_MAX);
         } else if (source, block + 1) != (last, next) {
             self.blocks = 1;
         }
+        if !follows && (source, block + 1) != (last, next) {
+            self.first = (source, block);
+        }
         self.next = (source, block + 1);
+        let wanted = self.blocks.max(count).min(WINDOW_MAX);
+        // Up to the blocks that were read before.
+        let start = if steps_back { first.saturating_sub(wanted).min(block) } else { block };
+        let blocks = start..start.saturating_add(wanted);
         if !is_next_source || self.end > source + self.sources / 2 {
-            return (self.blocks, 0..0);
+            return (blocks, 0..0);
         }
         self.sources = (self.sources * 2).clamp(1, SOURCES_MAX);
         let start = self.end.max(source + 1);
         self.end = source + 1 + self.sources;
-        (self.blocks, start..self.end)
+        (blocks, start..self.end)
     }
 }
 
@@ -292,11 +306,11 @@ impl ObjectFile {
         let Some((_, source)) = self.sources.get(number) else { return Ok(0) };
         let (index, within) = (offset / BLOCK, offset % BLOCK);
         let count = within.saturating_add(buffer.len() as u64).div_ceil(BLOCK);
-        let (blocks, ahead) = self.window.lock().advance(number, index);
+        let (blocks, ahead) = self.window.lock().advance(number, index, count);
         for (_, source) in ahead.filter_map(|number| self.sources.get(number)) {
             self.shared.blocks.prefetch(source.clone());
         }
-        let bytes = self.shared.blocks.get(source, index, blocks.max(count).min(WINDOW_MAX));
+        let bytes = self.shared.blocks.get_within(source, index, blocks);
         let bytes = bytes.map_err(|failure| self.shared.failed(&source.version.key, &failure))?;
         self.shared.is_failing.store(false, Ordering::Relaxed);
         Ok(copy_from(&bytes, within, buffer))
