@@ -63,9 +63,11 @@ fn find_edit(text: &str, id: &str) -> Option<FileEdit> {
     let message = object::<EditMessage<'_>>(text)?;
     let mut calls = message.tool_calls.0.iter().filter_map(|call| call.0.as_ref());
     let call = calls.find(|call| shorten_id(call.id.as_str()) == id)?;
-    let no_display = DisplayedDiff::default();
+    // A torn or odd record may lack either.
+    let (no_arguments, no_display) = Default::default();
+    let arguments = call.args.0.as_ref().unwrap_or(&no_arguments);
     let display = call.display.0.as_ref().unwrap_or(&no_display);
-    Some(file_edit(call.args.0.as_ref()?, display))
+    Some(file_edit(arguments, display))
 }
 
 fn file_edit(arguments: &WriteArguments<'_>, display: &DisplayedDiff<'_>) -> FileEdit {
@@ -88,4 +90,20 @@ fn file_edit(arguments: &WriteArguments<'_>, display: &DisplayedDiff<'_>) -> Fil
         takes_line_end: false,
     };
     FileEdit { replacements: vec![replacement], ..edit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_without_arguments_has_the_edit_that_is_displayed() {
+        let display = r#"{"filePath": "/w/a", "originalContent": "a\n", "newContent": "b\n"}"#;
+        let call = format!(r#"{{"id": "2", "resultDisplay": {display}}}"#);
+        let edit = find_edit(&format!(r#"{{"toolCalls": [{call}]}}"#), "2").unwrap();
+        assert_eq!((&*edit.path, edit.after.as_deref()), ("/w/a", Some("b\n")));
+        let edit = find_edit(r#"{"toolCalls": [{"id": "2"}]}"#, "2").unwrap();
+        assert_eq!((&*edit.path, edit.after), ("", None));
+        assert_eq!(find_edit(r#"{"toolCalls": [{"id": "3"}]}"#, "2"), None);
+    }
 }
