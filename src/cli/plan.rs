@@ -24,7 +24,7 @@ use super::discover::{state_folder, user_folder};
 use super::exit::UsageError;
 use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
-use super::store_selection::StoreSelection;
+use super::store_selection::{StoreSelection, canonical};
 use super::terminal::{QuietArg, display_path};
 use super::{diagnosis, log};
 use crate::cache::vary;
@@ -34,7 +34,6 @@ use crate::fuse::{MountAccess, MountExtras, MountListing, OwnerDir, OwnerDirs, S
 use crate::model::{Prices, add_programs};
 use crate::name::{printable, to_file_name};
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
-use crate::store::is_object_url;
 use crate::text::budget::Budget;
 use crate::text::count;
 use crate::tree::{FileOwner, InoRange, Settings, Tree};
@@ -373,11 +372,8 @@ pub(super) fn reads_folder(stores: &[PathBuf]) -> anyhow::Result<PathBuf> {
     )?;
     let mut hash = blake3::Hasher::new();
     for store in stores {
-        let path = match is_object_url(store) {
-            true => store.clone(),
-            false => std::fs::canonicalize(store)
-                .with_context(|| format!("cannot find {}", super::terminal::display_path(store)))?,
-        };
+        let path = canonical(store)
+            .with_context(|| format!("cannot find {}", super::terminal::display_path(store)))?;
         hash.update(path.as_os_str().as_bytes()).update(b"\0");
     }
     let key: [u8; 8] = digest(&hash);

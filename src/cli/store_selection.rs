@@ -1,6 +1,7 @@
 //! Chooses and opens the stores of a command.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,11 +73,8 @@ impl StoreSelection {
         let chosen = discover::choose(stores, &[], &discover::Environment::new(&current, format))?;
         let mut distinct = Vec::new();
         for store in chosen.stores {
-            let path = match is_object_url(&store.path) {
-                true => store.path,
-                // Opening a store that cannot be resolved reports the reason.
-                false => std::fs::canonicalize(&store.path).unwrap_or(store.path),
-            };
+            // Opening a store that cannot be resolved reports the reason.
+            let path = canonical(&store.path).unwrap_or(store.path);
             if !distinct.contains(&path) {
                 distinct.push(path);
             }
@@ -110,11 +108,8 @@ impl StoreSelection {
     /// cache that exists, unless there shall be none, and writes nothing.
     pub(super) fn open_without_writing(&self, id_prefix: &[u8]) -> anyhow::Result<View> {
         let cache = if self.cache.no_cache { None } else { open_cache_to_read(&self.stores) };
-        let blocks = if self.cache.no_cache || !self.has_urls() {
-            None
-        } else {
-            object_stores::open_cache_to_read()
-        };
+        let caches_objects = !self.cache.no_cache && self.has_urls();
+        let blocks = caches_objects.then(object_stores::open_cache_to_read).flatten();
         let sources = self.sources_with(cache, None, blocks)?.into_iter();
         let sources = sources.map(|source| source.with_id_prefix(id_prefix)).collect();
         View::new(sources, Freshness::default(), self.filter.clone())
@@ -134,7 +129,7 @@ impl StoreSelection {
         let cache = self.cache.open(&self.stores);
         let index = open_index(&self.stores, &self.cache, cache.as_deref())?;
         let caches_objects = cache.is_some() && self.has_urls();
-        let blocks = if caches_objects { object_stores::open_cache() } else { None };
+        let blocks = caches_objects.then(object_stores::open_cache).flatten();
         self.sources_with(cache, index, blocks)
     }
 
@@ -164,6 +159,15 @@ impl StoreSelection {
         };
         self.stores.iter().map(open).collect()
     }
+}
+
+/// Returns the path of a store without links; a URL stays as it is.
+///
+/// # Errors
+///
+/// There is no such path.
+pub(super) fn canonical(store: &Path) -> io::Result<PathBuf> {
+    if is_object_url(store) { Ok(store.to_path_buf()) } else { std::fs::canonicalize(store) }
 }
 
 /// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason

@@ -59,7 +59,7 @@ fn see(prefix: &str, settings: &ObjectSettings) -> std::result::Result<(), Strin
     let bucket = bucket.map_err(|error| error.to_string())?;
     let mut all = Vec::new();
     let read = read_all(&bucket, &RelPath::root(), &mut all);
-    // What was read is right, whether more follows or not.
+    // All bytes that were read are right, whether more follow or not.
     for ((path, bytes), (expected, content)) in all.iter().zip(objects()) {
         assert!(path == expected && *bytes == content, "{path}: {} bytes", bytes.len());
     }

@@ -238,7 +238,7 @@ struct ObjectFile {
     window: Mutex<ReadWindow>,
 }
 
-/// The order in which a file is read, which decides the size of the next requests.
+/// The order of the reads of a file. It decides the size of the next requests.
 #[derive(Default)]
 struct ReadWindow {
     /// Source and block with which the reads in order began.
@@ -257,16 +257,16 @@ impl ReadWindow {
     /// Adds a read of `count` blocks from `block` on. Returns the blocks to request, and the
     /// sources to read ahead. A reader that steps backwards gets the blocks before, too.
     fn advance(&mut self, source: usize, block: u64, count: u64) -> (Range<u64>, Range<usize>) {
-        let (last, next) = self.next;
-        let (follows, is_next_source) = ((source, block) == self.next, source == last + 1);
+        let (follows, is_next_source) = ((source, block) == self.next, source == self.next.0 + 1);
+        let is_repeated = (source, block + 1) == self.next;
         let (first_source, first) = self.first;
         let steps_back = source == first_source && block < first && first <= block + BACK_STEP_MAX;
         if follows || steps_back {
             self.blocks = (self.blocks * 2).clamp(1, WINDOW_MAX);
-        } else if (source, block + 1) != (last, next) {
+        } else if !is_repeated {
             self.blocks = 1;
         }
-        if !follows && (source, block + 1) != (last, next) {
+        if !follows && !is_repeated {
             self.first = (source, block);
         }
         self.next = (source, block + 1);
