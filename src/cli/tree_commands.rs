@@ -47,11 +47,14 @@ pub(super) use query::NOT_SEARCHABLE;
 use self::entry::TreeEntry;
 use super::colors;
 use super::exit;
+use super::model_args::ModelArgs;
 use super::pager::{AnswerKind, PagedStdout, PagerArgs};
+use super::plan::read_prices;
 use super::read_session::{ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::{ProgressLine, print_message};
 use super::view_args::{self, ViewArgs};
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::model::Prices;
 use crate::name::printable;
@@ -91,6 +94,18 @@ struct WorkersArgs {
 
     #[command(flatten)]
     pager: PagerArgs,
+}
+
+/// The language model that a command may ask.
+#[derive(Debug, Args)]
+struct AskingArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Compute the cost of the model from the prices in this JSON file; see
+    /// `swarmletfs cost --help`
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
 }
 
 /// Help without its short form, for commands in which -h is `--human-readable`.
@@ -136,6 +151,27 @@ impl TreeReader {
         Self::open_with(selection, &arguments.time, |settings| Settings { prices, ..settings })
     }
 
+    /// Opens the stores that `view` selects, with the model of `asking`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a store cannot be found or read, or the model cannot be started.
+    fn open_asking(
+        view: &ViewArgs,
+        time: &TimeArgs,
+        asking: Option<&AskingArgs>,
+    ) -> anyhow::Result<TreeReader> {
+        let selection = StoreSelection::from_args(view)?;
+        let prose = match asking {
+            Some(AskingArgs { model, prices }) => {
+                let prices = read_prices(prices.as_deref())?;
+                model.start(prices, || view.cache.open(&selection.stores))?
+            }
+            None => None,
+        };
+        Self::open_with(selection, time, |settings| Settings { prose, ..settings })
+    }
+
     fn open_selection(
         selection: StoreSelection,
         time: &TimeArgs,
@@ -168,6 +204,12 @@ impl TreeReader {
     /// Marks lists of workers as incomplete if the time did not suffice to find all workers.
     fn note_unread(&self) {
         self.session.borrow().note_unread(self.tree.view().visible().unread.len());
+    }
+
+    /// Runs `work`, which should stop when `--max-time` ends.
+    fn in_time<R>(&self, work: impl FnOnce(Deadline<'_>) -> R) -> R {
+        let control = self.session.borrow().control.clone();
+        work(Deadline::new(&|| control.may_continue()))
     }
 
     fn is_incomplete(&self) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! Nothing here runs unless `--model-command` or `--model-url` is given. A question is asked once:
 //! its answer is kept by its content, the model and the prompt, in memory and in the cache
-//! directory. Threads that start with [`LanguageModel::start`] ask, so that the threads of a mount,
-//! which may neither run programs nor use a network, only wait for them.
+//! directory. The threads of a mount may neither run programs nor use a network, so the threads
+//! of [`LanguageModel::start`] ask for them.
 //!
 //! - `prompt` puts texts of workers between delimiters that they cannot guess.
 //! - `command` and `server` are the two ways to ask, each within limits of time and size.
@@ -23,17 +23,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use parking_lot::{Condvar, Mutex};
-use serde::{Deserialize, Serialize};
-use tracing::warn;
 
 use swarmletfs_base::cache::{DiskCache, Key, key};
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result as Outcome;
 use swarmletfs_base::model::Prices;
 use swarmletfs_record::write::from_io;
-use swarmletfs_tree::analysis::prose::{NoProse, Prose, ProseRequest, ProseWriter};
+use swarmletfs_tree::analysis::prose::{NoProse, ProseRequest, ProseWriter};
 
 pub use ledger::{DayLimits, ModelUse, read_uses};
 pub use server::{Address, has_tls};
@@ -104,15 +101,7 @@ struct ModelState {
 
 enum AskedQuestion {
     Waiting,
-    Answered(Result<Prose, String>, Instant),
-}
-
-/// An answer in the cache.
-#[derive(Serialize, Deserialize)]
-struct KeptAnswer {
-    model: String,
-    text: String,
-    asked: Timestamp,
+    Answered(Result<String, String>, Instant),
 }
 
 impl LanguageModel {
@@ -151,12 +140,16 @@ impl LanguageModel {
 }
 
 impl ProseWriter for LanguageModel {
-    fn write(&self, request: &ProseRequest, deadline: Deadline<'_>) -> Result<Prose, NoProse> {
+    fn model(&self) -> &str {
+        &self.state.config.name
+    }
+
+    fn write(&self, request: &ProseRequest, deadline: Deadline<'_>) -> Result<String, NoProse> {
         let key = self.state.key(request);
         loop {
             let mut questions = self.state.questions.lock();
             match questions.get(&key) {
-                Some(AskedQuestion::Answered(Ok(prose), _)) => return Ok(prose.clone()),
+                Some(AskedQuestion::Answered(Ok(said), _)) => return Ok(said.clone()),
                 Some(AskedQuestion::Answered(Err(why), at)) if at.elapsed() < RETRY_AFTER => {
                     return Err(NoProse::Failed(why.clone()));
                 }
@@ -206,13 +199,11 @@ impl ModelState {
             parts.extend([material.name.as_str(), &material.text]);
         }
         let parts: Vec<&[u8]> = parts.into_iter().map(str::as_bytes).collect();
-        key("prose", &parts)
+        key("model answer", &parts)
     }
 
-    fn kept(&self, key: Key) -> Option<Prose> {
-        let body = self.cache.as_ref()?.get(key)?.body()?;
-        let KeptAnswer { model, text, asked } = postcard::from_bytes(&body).ok()?;
-        Some(Prose { model, text, asked })
+    fn kept(&self, key: Key) -> Option<String> {
+        String::from_utf8(self.cache.as_ref()?.get(key)?.body()?).ok()
     }
 
     fn answer_all(&self, tasks: &Mutex<Receiver<QueuedQuestion>>) {
@@ -221,19 +212,15 @@ impl ModelState {
             let Ok(QueuedQuestion { key, request }) = task else { return };
             self.busy.fetch_add(1, Ordering::AcqRel);
             let answer = self.answer(&request);
-            if let (Ok(Prose { model, text, asked }), Some(cache)) = (&answer, &self.cache) {
-                let kept = KeptAnswer { model: model.clone(), text: text.clone(), asked: *asked };
-                match postcard::to_stdvec(&kept) {
-                    Ok(body) => cache.put(key, Vec::new(), body),
-                    Err(error) => warn!("cannot keep an answer of the model: {error}"),
-                }
+            if let (Ok(said), Some(cache)) = (&answer, &self.cache) {
+                cache.put(key, Vec::new(), said.clone().into_bytes());
             }
             self.busy.fetch_sub(1, Ordering::AcqRel);
             self.finish(key, answer);
         }
     }
 
-    fn finish(&self, key: Key, answer: Result<Prose, String>) {
+    fn finish(&self, key: Key, answer: Result<String, String>) {
         let mut questions = self.questions.lock();
         if questions.len() >= KEPT_MAX {
             questions.retain(|_, question| matches!(question, AskedQuestion::Waiting));
@@ -243,7 +230,7 @@ impl ModelState {
     }
 
     /// Asks the model within the limits of the day.
-    fn answer(&self, request: &ProseRequest) -> Result<Prose, String> {
+    fn answer(&self, request: &ProseRequest) -> Result<String, String> {
         let config = &self.config;
         let prompt = prompt::compose(request).map_err(|error| format!("no random: {error}"))?;
         let asked = self.ledger.begin(request, &prompt)?;
@@ -259,8 +246,7 @@ impl ModelState {
             false => Ok(said),
         });
         self.ledger.end(&asked, &said, start.elapsed());
-        let said = said?;
-        Ok(Prose { model: config.name.clone(), text: said.text, asked: asked.time })
+        Ok(said?.text)
     }
 }
 

@@ -30,10 +30,12 @@ pub(super) fn compose(request: &ProseRequest) -> Result<String, Errno> {
     let word = to_hex(&random);
     let mut prompt = format!("{FORM}\n\n");
     for material in &request.material {
-        let _ = writeln!(prompt, "{word} begin of {}", material.name);
+        // Workers choose their ids, which may follow in the path.
+        let name = material.name.split('/').next().unwrap_or_default();
+        let _ = writeln!(prompt, "{word} begin of {name}");
         prompt.push_str(&material.text);
         let end = if material.text.ends_with('\n') { "" } else { "\n" };
-        let _ = writeln!(prompt, "{end}{word} end of {}\n", material.name);
+        let _ = writeln!(prompt, "{end}{word} end of {name}\n");
     }
     let _ = writeln!(prompt, "Your task: {}", request.instruction);
     Ok(prompt)

@@ -7,7 +7,6 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -17,13 +16,9 @@ use super::super::exit;
 use super::super::terminal::print_message;
 use super::super::view_args::{self, ViewArgs};
 use super::query::AnswerHead;
-use super::{TimeArgs, TreeReader, json};
+use super::{AskingArgs, TimeArgs, TreeReader, json};
 use crate::cli::colors::ColorArgs;
-use crate::cli::model_args::ModelArgs;
 use crate::cli::pager::{AnswerKind, PagerArgs};
-use crate::cli::plan::read_prices;
-use crate::cli::store_selection::StoreSelection;
-use crate::deadline::Deadline;
 use crate::query::AnswerPage;
 use crate::query::compare::{
     CompareAnswer, CompareOptions, CompareQuery, DiffKind, Fact, FileDiff,
@@ -32,7 +27,6 @@ use crate::render::prose::ProseAnswer;
 use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 use crate::text::unified;
-use crate::tree::Settings;
 
 pub(crate) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts and the facts about the workers, \
@@ -88,12 +82,7 @@ pub(crate) struct CompareArgs {
     prose: bool,
 
     #[command(flatten)]
-    model: ModelArgs,
-
-    /// Compute the cost of the model from the prices in this JSON file; see
-    /// `swarmletfs cost --help`
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
+    asking: AskingArgs,
 
     #[command(flatten)]
     view: ViewArgs,
@@ -114,26 +103,15 @@ pub(crate) struct CompareArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(crate) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let selection = StoreSelection::from_args(&arguments.view)?;
-    let prices = read_prices(arguments.prices.as_deref())?;
-    let cache = || arguments.view.cache.open(&selection.stores);
-    let prose = match arguments.prose {
-        true => arguments.model.start(prices, cache)?,
-        false => None,
-    };
-    let reader = TreeReader::open_with(selection, &arguments.time, |settings| Settings {
-        prose,
-        ..settings
-    })?;
+    let asking = arguments.prose.then_some(&arguments.asking);
+    let reader = TreeReader::open_asking(&arguments.view, &arguments.time, asking)?;
     let options = CompareOptions { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = CompareQuery::new(options, arguments.workers.iter().map(|name| named(name)));
     let (answer, prose) = match arguments.prose {
         true => {
-            let control = reader.session.borrow().control.clone();
-            let deadline = || control.may_continue();
             let renderer = reader.tree.renderer();
-            let (answer, prose) = renderer.compare_prose(&query, Deadline::new(&deadline))?;
-            (answer, Some(prose))
+            let compared = reader.in_time(|deadline| renderer.compare_prose(&query, deadline))?;
+            (compared.0, Some(compared.1))
         }
         false => (reader.tree.compare(&query)?, None),
     };

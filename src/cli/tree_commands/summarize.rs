@@ -2,26 +2,21 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::compare::{WORKERS, named, words};
-use super::{CommandOutput, TreeReader, WorkersArgs, json, path_hint, sentence};
+use super::{AskingArgs, CommandOutput, TreeReader, WorkersArgs, json, path_hint, sentence};
 use crate::analysis::prose::NoProse;
 use crate::cli::exit::UsageError;
-use crate::cli::model_args::ModelArgs;
 use crate::cli::pager::AnswerKind;
-use crate::cli::plan::read_prices;
-use crate::cli::store_selection::StoreSelection;
 use crate::cli::terminal::print_message;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::name::{Name, printable};
 use crate::render::prose::{ProseAnswer, WorkerProse};
-use crate::tree::Settings;
 
 pub(crate) const HELP: &str = "\
 Asks a language model, if --model-command or --model-url names one, for two or three sentences on \
@@ -71,12 +66,7 @@ pub(crate) struct SummarizeArgs {
     json: bool,
 
     #[command(flatten)]
-    model: ModelArgs,
-
-    /// Compute the cost of the model from the prices in this JSON file; see
-    /// `swarmletfs cost --help`
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
+    asking: AskingArgs,
 
     #[command(flatten)]
     reader: WorkersArgs,
@@ -107,7 +97,7 @@ struct GivenJson {
 /// Fails if a store cannot be found or read, the model cannot be started, or stdout cannot be
 /// written.
 pub(crate) fn run(arguments: &SummarizeArgs) -> anyhow::Result<ExitCode> {
-    if arguments.line && !arguments.model.is_given() {
+    if arguments.line && !arguments.asking.model.is_given() {
         return Err(UsageError(
             "--line needs a language model: try --model-command or --model-url, or `swarmletfs \
              list`"
@@ -115,14 +105,8 @@ pub(crate) fn run(arguments: &SummarizeArgs) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let selection = StoreSelection::from_args(&arguments.reader.view)?;
-    let prices = read_prices(arguments.prices.as_deref())?;
-    let cache = || arguments.reader.view.cache.open(&selection.stores);
-    let prose = arguments.model.start(prices, cache)?;
-    let reader = TreeReader::open_with(selection, &arguments.reader.time, |settings| Settings {
-        prose,
-        ..settings
-    })?;
+    let WorkersArgs { view, time, .. } = &arguments.reader;
+    let reader = TreeReader::open_asking(view, time, Some(&arguments.asking))?;
     let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, false);
     let names = match arguments.workers.as_slice() {
         [] => reader.tree.view().visible().members.iter().map(|it| it.name.clone()).collect(),
@@ -162,19 +146,19 @@ fn answer_each(
     form: &WorkerProse,
     mut each: impl FnMut(&Name, ProseAnswer) -> io::Result<()>,
 ) -> io::Result<()> {
-    let control = reader.session.borrow().control.clone();
     let renderer = reader.tree.renderer();
     for window in names.chunks(WINDOW) {
-        if let [_, _, ..] = window {
-            for name in window {
-                // Only asks: the answer is awaited below, where errors are told.
-                let _ = renderer.worker_prose(name, form, Deadline::passed());
-            }
-        }
-        for name in window {
-            let deadline = || control.may_continue();
-            match renderer.worker_prose(name, form, Deadline::new(&deadline)) {
-                Ok(answer) => {
+        let ask = |name: &Name| {
+            let question = renderer.worker_question(name, form)?;
+            // Only asks: the answer is awaited below.
+            renderer.answer(&question, Deadline::passed());
+            Ok(question)
+        };
+        let questions: Vec<_> = window.iter().map(ask).collect();
+        for (name, question) in window.iter().zip(questions) {
+            match question {
+                Ok(question) => {
+                    let answer = reader.in_time(|deadline| renderer.answer(&question, deadline));
                     if let Some(why) = problem(&answer) {
                         print_message(&format!("no words of a model on {}: {why}", name.display()));
                         reader.note_failure();

@@ -411,10 +411,11 @@ fn summarize(tree: &Tree, args: SummarizeInput) -> ToolResult {
     if args.prose {
         let id = worker_id(&args.worker);
         let form = WorkerProse::about(non_empty(args.focus).as_deref());
-        let answer = Name::new(id.as_bytes())
-            .and_then(|name| tree.renderer().worker_prose(&name, &form, Deadline::never()));
         let failed = |error| ToolError::new(format!("{}: {error}; try list_workers", echo(&id)));
-        return answer.map(|answer| NotedText::new(answer.text)).map_err(failed);
+        let question = Name::new(id.as_bytes())
+            .and_then(|name| tree.renderer().worker_question(&name, &form))
+            .map_err(failed)?;
+        return Ok(NotedText::new(tree.renderer().answer(&question, Deadline::never()).text));
     }
     let file = non_empty(args.focus)
         .map_or("summary".to_owned(), |words| format!("summary@{}", escape(&words)));

@@ -2,19 +2,20 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
-
 use swarmletfs_base::deadline::Deadline;
 
 /// Asks a language model. The crate `prose` has the implementation.
 pub trait ProseWriter: fmt::Debug + Send + Sync {
+    /// Returns the name of the model.
+    fn model(&self) -> &str;
+
     /// Returns the answer to `request`: a kept one to an equal request, or a new one.
     ///
     /// # Errors
     ///
     /// [`NoProse::Pending`] if `deadline` passed first, in which case a later call gets the answer;
     /// [`NoProse::Failed`] if there is none.
-    fn write(&self, request: &ProseRequest, deadline: Deadline<'_>) -> Result<Prose, NoProse>;
+    fn write(&self, request: &ProseRequest, deadline: Deadline<'_>) -> Result<String, NoProse>;
 }
 
 /// A question to a language model, with the texts that it is about.
@@ -34,14 +35,6 @@ pub struct Material {
     /// The name of the file with this text.
     pub name: String,
     pub text: String,
-}
-
-/// The answer of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prose {
-    pub model: String,
-    pub text: String,
-    pub asked: Timestamp,
 }
 
 /// The reason why there is no prose.

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use regex::{Captures, Regex};
 
 use super::{Rendered, Renderer};
-use crate::analysis::prose::{Material, NoProse, Prose, ProseRequest};
+use crate::analysis::prose::{Material, NoProse, ProseRequest, ProseWriter};
 use crate::analysis::settings::PART_GRACE;
 use crate::catalog::Fingerprint;
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
@@ -66,21 +66,40 @@ pub struct CheckedProse {
 /// The numbers of the calls of each worker, by its name.
 type CitableCalls = HashMap<String, Vec<u64>>;
 
+/// A question to a model, and the facts to show without an answer.
+pub struct ProseQuestion {
+    facts: String,
+    /// `None` if there is no model to ask.
+    asked: Option<AskedProse>,
+}
+
+/// A request, with all that the check of its answer needs.
+struct AskedProse {
+    request: ProseRequest,
+    calls: CitableCalls,
+    /// Maximum length of the words, in bytes.
+    words_max: usize,
+}
+
 impl Renderer {
-    /// Asks the model about a worker until `deadline`. `id` may be the beginning of an id.
+    /// Makes a question about a worker. `id` may be the beginning of an id.
     ///
     /// # Errors
     /// [`Error::NotFound`](swarmletfs_base::error::Error::NotFound) if there is no such worker in
     /// the view; any error of reading it.
-    pub fn worker_prose(
-        &self,
-        id: &Name,
-        form: &WorkerProse,
-        deadline: Deadline<'_>,
-    ) -> Result<ProseAnswer> {
+    pub fn worker_question(&self, id: &Name, form: &WorkerProse) -> Result<ProseQuestion> {
         let member = self.analyzer.view.find_worker(id)?;
         let fingerprint = self.analyzer.view.fingerprint(&member, true)?;
-        Ok(self.prose_about(&member, &fingerprint, form, deadline)?.0)
+        Ok(self.question_about(&member, &fingerprint, form)?.0)
+    }
+
+    /// Asks the model until `deadline`.
+    pub fn answer(&self, question: &ProseQuestion, deadline: Deadline<'_>) -> ProseAnswer {
+        let words = match (&self.analyzer.settings.prose, &question.asked) {
+            (Some(writer), Some(asked)) => asked.ask(&**writer, deadline),
+            _ => Err(NoProse::Unconfigured),
+        };
+        ProseAnswer::new(words, &question.facts)
     }
 
     /// Compares workers with `query`, and asks the model about the comparison until `deadline`.
@@ -104,15 +123,12 @@ impl Renderer {
             let fingerprint = self.analyzer.view.fingerprint(member, true)?;
             calls.insert(member.name.display(), self.call_numbers(member, &fingerprint)?);
         }
-        let aspect = query.options.aspect.as_deref();
-        let aspect =
-            aspect.map(|aspect| format!(" Only as to: {}.", one_line(aspect, PROBLEM_MAX)));
+        // Without an id: a worker may have chosen it.
         let instruction = format!(
             "Compare these workers in at most six sentences: what they agree on, where they \
              differ, and which calls show it.{} {CITE} Name the worker before the call: \
-             [{}/tool_calls/003].",
-            aspect.unwrap_or_default(),
-            members.first().map(|member| member.name.display()).unwrap_or_default()
+             [WORKER/tool_calls/003].",
+            limited_to(query.options.aspect.as_deref())
         );
         let request = ProseRequest {
             purpose: "compare",
@@ -120,8 +136,9 @@ impl Renderer {
             instruction,
             material: vec![Material { name: query.to_string(), text: facts.clone() }],
         };
-        let words = self.ask(&request, &calls, WORDS_MAX, deadline);
-        Ok((answer, ProseAnswer::new(words, &facts)))
+        let asked = Some(AskedProse { request, calls, words_max: WORDS_MAX });
+        let prose = self.answer(&ProseQuestion { facts, asked }, deadline);
+        Ok((answer, prose))
     }
 
     /// Renders summary.model.txt of a worker.
@@ -132,21 +149,21 @@ impl Renderer {
     ) -> Result<Rendered> {
         let clock = self.analyzer.settings.clock(10);
         let form = WorkerProse::Summary(None);
-        let (answer, facts) = self.prose_about(member, fingerprint, &form, clock.deadline())?;
+        let (question, facts) = self.question_about(member, fingerprint, &form)?;
+        let answer = self.answer(&question, clock.deadline());
         // Without a model, another read gives the same.
-        let is_final = answer.words.is_ok() || self.analyzer.settings.prose.is_none();
+        let is_final = matches!(answer.words, Ok(_) | Err(NoProse::Unconfigured));
         let complete = facts.complete && is_final;
         Ok(Rendered { bytes: answer.text.into_bytes().into(), complete, ..facts })
     }
 
-    /// Also returns the summary that the model was given.
-    fn prose_about(
+    /// Also returns the summary, which the model is given.
+    fn question_about(
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
         form: &WorkerProse,
-        deadline: Deadline<'_>,
-    ) -> Result<(ProseAnswer, Rendered)> {
+    ) -> Result<(ProseQuestion, Rendered)> {
         let clock = self.analyzer.settings.clock(10);
         let report =
             |report| self.render_worker(member.clone(), fingerprint.clone(), report, &clock);
@@ -157,11 +174,10 @@ impl Renderer {
         let text = |rendered: &Rendered| String::from_utf8_lossy(&rendered.bytes).into_owned();
         let facts = text(&summary);
         if self.analyzer.settings.prose.is_none() {
-            let words = Err(NoProse::Unconfigured);
-            return Ok((ProseAnswer::new(words, &facts), summary));
+            return Ok((ProseQuestion { facts, asked: None }, summary));
         }
         let mut material = vec![Material { name: "summary".into(), text: facts.clone() }];
-        let (purpose, instruction, max) = match form {
+        let (purpose, instruction, words_max) = match form {
             WorkerProse::Line => {
                 let line = "Say in one line of at most 15 words what this worker achieved, or why \
                             it failed. Plain text, no citations.";
@@ -170,13 +186,10 @@ impl Renderer {
             WorkerProse::Summary(focus) => {
                 let evidence = report(Report::Evidence(Some(Budget::WORKER)))?;
                 material.push(Material { name: "evidence.txt".into(), text: text(&evidence) });
-                let focus = focus
-                    .as_ref()
-                    .map(|query| format!(" Only as to: {}.", one_line(&query.words, PROBLEM_MAX)));
                 let sentences = format!(
                     "Summarize in two or three sentences what this worker did, how it ended, and \
                      what of its claims its record does not show.{} {CITE}",
-                    focus.unwrap_or_default()
+                    limited_to(focus.as_ref().map(|query| &*query.words))
                 );
                 ("summarize", sentences, WORDS_MAX)
             }
@@ -184,8 +197,8 @@ impl Renderer {
         let name = member.name.display();
         let request = ProseRequest { purpose, workers: vec![name.clone()], instruction, material };
         let calls = CitableCalls::from([(name, self.call_numbers(member, fingerprint)?)]);
-        let words = self.ask(&request, &calls, max, deadline);
-        Ok((ProseAnswer::new(words, &facts), summary))
+        let asked = Some(AskedProse { request, calls, words_max });
+        Ok((ProseQuestion { facts, asked }, summary))
     }
 
     fn call_numbers(
@@ -197,23 +210,33 @@ impl Renderer {
         let record = self.analyzer.record(member, fingerprint, PART_GRACE, clock.deadline())?;
         Ok(record.trace.calls.iter().map(|call| call.seq).collect())
     }
+}
 
+/// Returns the part of an instruction that limits it to `words`, if there are any.
+fn limited_to(words: Option<&str>) -> String {
+    let limit = words.map(|words| format!(" Only as to: {}.", one_line(words, PROBLEM_MAX)));
+    limit.unwrap_or_default()
+}
+
+impl AskedProse {
     fn ask(
         &self,
-        request: &ProseRequest,
-        calls: &CitableCalls,
-        max: usize,
+        writer: &dyn ProseWriter,
         deadline: Deadline<'_>,
     ) -> std::result::Result<CheckedProse, NoProse> {
-        let writer = self.analyzer.settings.prose.as_deref();
-        let writer = writer.ok_or(NoProse::Unconfigured)?;
-        let Prose { model, text, .. } = writer.write(request, deadline)?;
-        let (text, struck_out) = check_citations(&text, calls);
+        let said = writer.write(&self.request, deadline)?;
+        let (text, struck_out) = check_citations(&said, &self.calls);
         let text = cleaned(text.as_bytes()).text;
-        let shown = text.trim().get(..text.trim().floor_char_boundary(max)).unwrap_or_default();
-        let cut = if shown.len() < text.trim().len() { "…" } else { "" };
-        let given = request.material.iter().map(|it| (it.name.clone(), it.text.len())).collect();
-        Ok(CheckedProse { model, given, text: format!("{shown}{cut}"), struck_out })
+        let text = text.trim();
+        let shown = text.get(..text.floor_char_boundary(self.words_max)).unwrap_or_default();
+        let cut = if shown.len() < text.len() { "…" } else { "" };
+        let material = self.request.material.iter();
+        Ok(CheckedProse {
+            model: writer.model().to_owned(),
+            given: material.map(|it| (it.name.clone(), it.text.len())).collect(),
+            text: format!("{shown}{cut}"),
+            struck_out,
+        })
     }
 }
 
@@ -248,7 +271,11 @@ impl ProseAnswer {
 impl CheckedProse {
     /// Returns the words with their origin. No line of them can pass for a generated one.
     fn labelled(&self) -> String {
-        let given = self.given.iter().map(|(name, size)| format!("{name} ({size} B)"));
+        // A name may hold the ids of workers.
+        let given = self.given.iter().map(|(name, size)| {
+            let name = one_line(name, PROBLEM_MAX);
+            format!("{name} ({size} B)")
+        });
         let given: Vec<String> = given.collect();
         let mut text = format!(
             "[words of a model, not facts of the record: {}; it was given {}]\n",
@@ -333,7 +360,7 @@ mod tests {
     fn no_line_of_a_model_passes_for_a_generated_one() {
         let words = CheckedProse {
             model: "m\n[facts]".into(),
-            given: vec![("summary".into(), 7)],
+            given: vec![("compare/a..[EVIDENCE:b".into(), 7)],
             text: "fine\n[words of a model: other]\n[EVIDENCE:run=1]".into(),
             struck_out: 1,
         };
@@ -341,7 +368,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("[words of a model, not facts of the record: m [facts]; it"));
         assert!(lines[1..4].iter().all(|line| line.starts_with("> ")), "{text}");
-        assert!(!text.contains("> [EVIDENCE:"), "{text}");
+        assert!(!text.contains("> [EVIDENCE:") && !text.contains("[EVIDENCE:b"), "{text}");
         assert_eq!(lines[4], "[1 citation struck out: no such call]");
     }
 }
