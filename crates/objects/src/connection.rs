@@ -47,7 +47,7 @@ const PAGES_MAX: usize = 20_000;
 const LOOPBACK: [&str; 3] = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
 
 /// An object store that also lists in pages.
-trait Remote: ObjectStore + PaginatedListStore {}
+pub(crate) trait Remote: ObjectStore + PaginatedListStore {}
 
 impl<T: ObjectStore + PaginatedListStore> Remote for T {}
 
@@ -65,10 +65,10 @@ pub(crate) struct ObjectVersion {
 
 #[derive(Clone)]
 pub(crate) struct Connection {
-    remote: Arc<dyn Remote>,
+    pub(crate) remote: Arc<dyn Remote>,
     runtime: Handle,
     reads: Arc<Semaphore>,
-    deadline: Duration,
+    pub(crate) deadline: Duration,
     /// The provider and its endpoint. Different ones may use the same names for other contents.
     pub(crate) scope: Arc<str>,
     pub(crate) traffic: Arc<Traffic>,

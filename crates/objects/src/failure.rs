@@ -1,7 +1,6 @@
 //! Why a request failed, in words for the user and as an error of the store.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 use object_store::Error as RequestError;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -15,6 +14,8 @@ pub(crate) enum FailureKind {
     NoBucket,
     NoCredentials,
     Denied,
+    /// The credentials may not write.
+    ReadOnly,
     /// No connection could be made.
     Unreachable,
     TimedOut,
@@ -26,9 +27,20 @@ pub(crate) enum FailureKind {
     Other,
 }
 
+impl FailureKind {
+    /// Returns what it means for a request with this purpose.
+    fn of_purpose(self, purpose: Purpose) -> FailureKind {
+        match (self, purpose) {
+            (FailureKind::Denied, Purpose::Write) => FailureKind::ReadOnly,
+            (kind, _) => kind,
+        }
+    }
+}
+
 /// A request that failed for good: repetitions that may help were made.
-#[derive(Debug, Clone)]
-pub(crate) struct RequestFailure {
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{reason}")]
+pub struct RequestFailure {
     pub(crate) kind: FailureKind,
     reason: String,
 }
@@ -38,6 +50,7 @@ pub(crate) struct RequestFailure {
 pub(crate) enum Purpose {
     List,
     Read,
+    Write,
 }
 
 /// Address from which machines of a provider get credentials. Elsewhere nothing answers there.
@@ -77,7 +90,7 @@ impl RequestFailure {
         let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let known = code.and_then(|(code, _)| CODES.iter().find(|(known, ..)| *known == code));
         if let Some((_, kind, reason)) = known {
-            return RequestFailure::new(*kind, *reason);
+            return RequestFailure::new(kind.of_purpose(purpose), *reason);
         }
         match error {
             RequestError::NotFound { .. } if purpose == Purpose::Read => {
@@ -94,7 +107,7 @@ impl RequestFailure {
                 RequestFailure::new(FailureKind::NoBucket, "there is no such bucket")
             }
             (StatusClass::Denied, _) => {
-                RequestFailure::new(FailureKind::Denied, "access is denied")
+                RequestFailure::new(FailureKind::Denied.of_purpose(purpose), "access is denied")
             }
             (_, Some(HttpErrorKind::Connect)) => RequestFailure::new(
                 FailureKind::Unreachable,
@@ -109,7 +122,7 @@ impl RequestFailure {
     }
 
     /// Returns the remedy for a store that cannot be opened.
-    pub(crate) fn cure(&self) -> String {
+    pub fn cure(&self) -> String {
         let cure = match self.kind {
             FailureKind::Url => {
                 "try s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
@@ -119,6 +132,7 @@ impl RequestFailure {
                 "set $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, or those of the provider"
             }
             FailureKind::Denied => "check the credentials, and that they may list and read there",
+            FailureKind::ReadOnly => "check the credentials, and that they may write there",
             FailureKind::Unreachable | FailureKind::TimedOut => {
                 "check the network, and the endpoint, such as $AWS_ENDPOINT_URL"
             }
@@ -130,17 +144,13 @@ impl RequestFailure {
     }
 }
 
-impl fmt::Display for RequestFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
 impl From<&RequestFailure> for Error {
     fn from(failure: &RequestFailure) -> Error {
         match failure.kind {
             FailureKind::Gone => Error::Stale,
-            FailureKind::Denied | FailureKind::NoCredentials => Error::Io(Errno::ACCESS),
+            FailureKind::Denied | FailureKind::ReadOnly | FailureKind::NoCredentials => {
+                Error::Io(Errno::ACCESS)
+            }
             FailureKind::TimedOut | FailureKind::Unreachable => Error::Io(Errno::TIMEDOUT),
             FailureKind::Url
             | FailureKind::NoBucket

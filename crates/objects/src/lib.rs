@@ -1,4 +1,4 @@
-//! Object stores as read-only stores: S3 and its relatives, Google Cloud Storage, Azure.
+//! Object stores as stores that are read, and their objects to write: S3 and its relatives, Google Cloud Storage, Azure.
 //!
 //! ```text
 //! bucket_url       the URL: a provider, a bucket, and the prefix of the keys
@@ -11,6 +11,7 @@
 //! blocks           parts of objects, cached in memory and on disk by ETag
 //! ahead            guesses which objects are opened next
 //! bucket           implements `Store` and `File`
+//! writer           puts, uploads and deletes objects
 //! ```
 //!
 //! The keys beneath a prefix are listed as a whole. A directory is a prefix of keys, so it exists
@@ -30,6 +31,7 @@ mod failure;
 mod key_tree;
 mod parts;
 mod traffic;
+mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,10 +41,12 @@ use swarmletfs_base::cache::DiskCache;
 use swarmletfs_base::name::printable_path;
 
 pub use bucket::Bucket;
+pub use failure::RequestFailure;
 pub use traffic::{RequestCounts, all_requests};
+pub use writer::{BucketWriter, KeyEntry, PutCondition, PutError, UPLOAD_PART};
 
 use bucket_url::BucketUrl;
-use failure::{FailureKind, RequestFailure};
+use failure::FailureKind;
 
 /// The bounds of an object store.
 #[derive(Clone)]

@@ -1,0 +1,331 @@
+//! Writes objects: puts with a condition, uploads in parts, and deletions.
+//!
+//! A repeated request may find its own effect: the answer of the first one was lost. A put with a
+//! condition that fails is therefore compared with the object that is there. The same bytes count
+//! as success.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::path::Path as Key;
+use object_store::{
+    Error as RequestError, MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
+};
+use swarmletfs_base::store::Time;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::bucket_url::BucketUrl;
+use crate::connection::Connection;
+use crate::failure::{FailureKind, Purpose, RequestFailure};
+use crate::traffic::RequestCounts;
+use crate::{ObjectSettings, OpenError};
+
+/// Size of a part of an upload, in bytes. A smaller file is one request.
+pub const UPLOAD_PART: usize = 8 << 20;
+/// Maximum number of objects that are deleted at the same time.
+const DELETIONS_MAX: usize = 16;
+/// Longest time for a listing. Each of its requests has its own deadline.
+const LISTING_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// The state of an object that a put expects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PutCondition {
+    Always,
+    /// There is no object with the key.
+    IfAbsent,
+    /// The object is the version with this ETag.
+    IfMatch(String),
+}
+
+/// Why an object was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    /// There is an object with the key and other bytes.
+    #[error("there is another object with this key")]
+    Taken,
+    /// The object is another version, or is absent.
+    #[error("the object was changed")]
+    Changed,
+    /// The bytes to write could not be read.
+    #[error("cannot read the bytes to write: {0}")]
+    Source(io::Error),
+    #[error(transparent)]
+    Failed(#[from] RequestFailure),
+}
+
+/// An object in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Key from the prefix of the URL.
+    pub key: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Name of the version by the provider; `None` if it has none.
+    pub etag: Option<String>,
+    pub modified: Time,
+}
+
+/// A part of an object store that is written. Keys are relative to the prefix of its URL.
+#[derive(Clone)]
+pub struct BucketWriter {
+    connection: Connection,
+    url: BucketUrl,
+    keys_max: usize,
+}
+
+impl BucketWriter {
+    /// Prepares requests to the part of an object store that `url` names. Sends none, so there may
+    /// be no object beneath the prefix.
+    ///
+    /// # Errors
+    ///
+    /// The URL is wrong, or the environment has no usable settings.
+    pub fn open(url: &Path, settings: &ObjectSettings) -> Result<BucketWriter, OpenError> {
+        let open = || {
+            let url = BucketUrl::parse(url)?;
+            let connection = Connection::new(&url, settings)?;
+            Ok(BucketWriter { connection, url, keys_max: settings.keys_max })
+        };
+        open().map_err(|failure| OpenError::new(url, &failure))
+    }
+
+    /// Returns the URL in one spelling.
+    pub fn url(&self) -> &str {
+        &self.url.text
+    }
+
+    /// Returns the requests that were sent so far.
+    pub fn requests(&self) -> RequestCounts {
+        self.connection.traffic.requests()
+    }
+
+    /// Writes an object as a whole, if `condition` holds. Returns its ETag.
+    ///
+    /// # Errors
+    ///
+    /// The condition does not hold and the object has other bytes, or the request fails. After a
+    /// failure, the object may have been written.
+    pub fn put(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        condition: &PutCondition,
+    ) -> Result<String, PutError> {
+        let mode = match condition {
+            PutCondition::Always => PutMode::Overwrite,
+            PutCondition::IfAbsent => PutMode::Create,
+            PutCondition::IfMatch(etag) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
+            }
+        };
+        let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
+        let (payload, limit) = (PutPayload::from(bytes.clone()), self.connection.deadline);
+        let put = self.connection.wait(self.patience(), async move {
+            let put = remote.put_opts(&object, payload, PutOptions::from(mode));
+            let put = timeout(limit, put).await.map_err(|_| RequestFailure::timed_out())?;
+            match put {
+                Ok(put) => etag_of(put.e_tag).map(Some),
+                Err(RequestError::AlreadyExists { .. } | RequestError::Precondition { .. }) => {
+                    Ok(None)
+                }
+                Err(error) => Err(RequestFailure::explain(&error, Purpose::Write)),
+            }
+        })?;
+        if let Some(etag) = put {
+            return Ok(etag);
+        }
+        match self.get(key, bytes.len() as u64)? {
+            Some((found, etag)) if found == bytes => Ok(etag),
+            Some(_) if *condition == PutCondition::IfAbsent => Err(PutError::Taken),
+            _ => Err(PutError::Changed),
+        }
+    }
+
+    /// Writes an object from all bytes of `source`, of which at most [`UPLOAD_PART`] are in memory.
+    /// Readers see the object when all of it is there. Returns its ETag and its size.
+    ///
+    /// # Errors
+    ///
+    /// `source` or a request fails; then the object is as it was before.
+    pub fn put_from(&self, key: &str, source: &mut dyn Read) -> Result<(String, u64), PutError> {
+        let first = read_part(source)?;
+        let mut size = first.len() as u64;
+        if first.len() < UPLOAD_PART {
+            return Ok((self.put(key, first, &PutCondition::Always)?, size));
+        }
+        let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
+        let limit = self.connection.deadline;
+        let mut upload = self.connection.wait(self.patience(), async move {
+            let begun = timeout(limit, remote.put_multipart(&object)).await;
+            let begun = begun.map_err(|_| RequestFailure::timed_out())?;
+            begun.map_err(|error| RequestFailure::explain(&error, Purpose::Write))
+        })?;
+        let mut part = first;
+        loop {
+            let is_last = part.len() < UPLOAD_PART;
+            let uploaded = match part.is_empty() {
+                true => Ok(upload),
+                false => self.upload_part(upload, part),
+            };
+            upload = uploaded?;
+            if is_last {
+                break;
+            }
+            match read_part(source) {
+                Ok(next) => part = next,
+                Err(error) => {
+                    self.abort(upload);
+                    return Err(error);
+                }
+            }
+            size += part.len() as u64;
+        }
+        let etag = self.connection.wait(self.patience(), async move {
+            let completed = timeout(limit, upload.complete()).await;
+            let completed = completed.map_err(|_| RequestFailure::timed_out())?;
+            let completed =
+                completed.map_err(|error| RequestFailure::explain(&error, Purpose::Write))?;
+            etag_of(completed.e_tag)
+        })?;
+        Ok((etag, size))
+    }
+
+    /// Uploads one part. Aborts the upload if that fails.
+    fn upload_part(
+        &self,
+        mut upload: Box<dyn MultipartUpload>,
+        part: Bytes,
+    ) -> Result<Box<dyn MultipartUpload>, RequestFailure> {
+        let limit = self.connection.deadline;
+        self.connection.wait(self.patience(), async move {
+            let put = timeout(limit, upload.put_part(part.into())).await;
+            let failure = match put {
+                Ok(Ok(())) => return Ok(upload),
+                Ok(Err(error)) => RequestFailure::explain(&error, Purpose::Write),
+                Err(_) => RequestFailure::timed_out(),
+            };
+            // The failure of the part is the one to report.
+            let _ = timeout(limit, upload.abort()).await;
+            Err(failure)
+        })
+    }
+
+    fn abort(&self, mut upload: Box<dyn MultipartUpload>) {
+        let limit = self.connection.deadline;
+        self.connection.start(async move {
+            let _ = timeout(limit, upload.abort()).await;
+        });
+    }
+
+    /// Deletes objects. An absent one counts as deleted.
+    ///
+    /// # Errors
+    ///
+    /// A request fails; other objects may have been deleted.
+    pub fn delete(&self, keys: impl IntoIterator<Item = String>) -> Result<(), RequestFailure> {
+        let objects: Vec<Key> =
+            keys.into_iter().map(|key| self.object(&key)).collect::<Result<_, _>>()?;
+        for batch in objects.chunks(DELETIONS_MAX) {
+            let (batch, remote) = (batch.to_vec(), self.connection.remote.clone());
+            let limit = self.connection.deadline;
+            self.connection.wait(self.patience(), async move {
+                let mut deletions = JoinSet::new();
+                for object in batch {
+                    let remote = remote.clone();
+                    deletions.spawn(async move { timeout(limit, remote.delete(&object)).await });
+                }
+                while let Some(deleted) = deletions.join_next().await {
+                    match deleted {
+                        Ok(Ok(Ok(()) | Err(RequestError::NotFound { .. }))) => {}
+                        Ok(Ok(Err(error))) => {
+                            return Err(RequestFailure::explain(&error, Purpose::Write));
+                        }
+                        Ok(Err(_)) => return Err(RequestFailure::timed_out()),
+                        Err(error) => {
+                            return Err(RequestFailure::new(FailureKind::Other, error.to_string()));
+                        }
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of an object and its ETag; `None` if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// The request fails. An object of more than `size_max` bytes is returned with no bytes.
+    pub fn get(&self, key: &str, size_max: u64) -> Result<Option<(Bytes, String)>, RequestFailure> {
+        let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
+        let limit = self.connection.deadline;
+        self.connection.wait(self.patience(), async move {
+            let read = async {
+                let found = match remote.get(&object).await {
+                    Err(RequestError::NotFound { .. }) => return Ok(None),
+                    found => found?,
+                };
+                let (meta, is_too_long) = (found.meta.clone(), found.meta.size > size_max);
+                let bytes = if is_too_long { Bytes::new() } else { found.bytes().await? };
+                Ok::<_, RequestError>(Some((bytes, meta)))
+            };
+            let read = timeout(limit, read).await.map_err(|_| RequestFailure::timed_out())?;
+            let read = read.map_err(|error| RequestFailure::explain(&error, Purpose::Read))?;
+            let Some((bytes, meta)) = read else { return Ok(None) };
+            if meta.size <= size_max && bytes.len() as u64 != meta.size {
+                let reason = "the answer has another length";
+                return Err(RequestFailure::new(FailureKind::Other, reason));
+            }
+            Ok(Some((bytes, etag_of(meta.e_tag)?)))
+        })
+    }
+
+    /// Lists the objects whose keys begin with `prefix`, as they are: parts are not joined.
+    ///
+    /// # Errors
+    ///
+    /// A request fails, or there are too many.
+    pub fn list(&self, prefix: &str) -> Result<Vec<KeyEntry>, RequestFailure> {
+        let (connection, keys_max) = (self.connection.clone(), self.keys_max);
+        let beneath = format!("{}{prefix}", self.url.prefix);
+        let listed = self
+            .connection
+            .wait(LISTING_MAX, async move { connection.list(&beneath, keys_max).await })?;
+        let entries = listed.objects.into_iter().map(|object| KeyEntry {
+            key: format!("{prefix}{}", object.path),
+            size: object.size,
+            etag: object.etag.map(String::from),
+            modified: object.modified,
+        });
+        Ok(entries.collect())
+    }
+
+    fn object(&self, key: &str) -> Result<Key, RequestFailure> {
+        let key = format!("{}{key}", self.url.prefix);
+        Key::parse(&key)
+            .map_err(|_| RequestFailure::new(FailureKind::Url, "the name of the object is no path"))
+    }
+
+    /// Returns the longest time to wait for the thread of the requests, which end by themselves.
+    fn patience(&self) -> Duration {
+        self.connection.deadline.saturating_mul(2)
+    }
+}
+
+/// Returns the next [`UPLOAD_PART`] bytes of `source`, or fewer at its end.
+fn read_part(source: &mut dyn Read) -> Result<Bytes, PutError> {
+    let mut part = Vec::new();
+    source.take(UPLOAD_PART as u64).read_to_end(&mut part).map_err(PutError::Source)?;
+    Ok(part.into())
+}
+
+fn etag_of(etag: Option<String>) -> Result<String, RequestFailure> {
+    etag.filter(|etag| !etag.is_empty()).ok_or_else(|| {
+        RequestFailure::new(FailureKind::Other, "the store names no versions of its objects")
+    })
+}
