@@ -39,6 +39,7 @@ mod drafts;
 mod duration;
 mod exit;
 mod expand;
+mod flush;
 mod gc;
 mod help;
 mod hook;
@@ -68,6 +69,8 @@ mod review;
 mod run;
 mod run_command;
 mod serve;
+#[cfg_attr(not(feature = "object-store"), path = "cli/no_spool.rs")]
+mod spool;
 mod store_selection;
 mod teardown;
 mod terminal;
@@ -195,6 +198,9 @@ enum Command {
     /// Create a worker, record its calls and files, finish it
     #[command(subcommand, after_help = worker::HELP)]
     Worker(worker::WorkerCommand),
+    /// Upload what waits in the spools of object stores
+    #[command(after_help = flush::HELP)]
+    Flush(flush::FlushArgs),
     /// Copy sessions of other programs before these remove them
     #[command(after_help = archive::HELP)]
     Archive(archive::ArchiveArgs),
@@ -396,6 +402,7 @@ pub fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
         Command::Archive(arguments) => archive::run(&arguments),
+        Command::Flush(arguments) => flush::run(&arguments),
         Command::Note(command) => note::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Run(arguments) => Ok(run::run(*arguments)),

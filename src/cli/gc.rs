@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use anyhow::bail;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
@@ -162,6 +163,12 @@ pub(super) fn run(arguments: &GcArgs) -> anyhow::Result<ExitCode> {
     if rules.older_than.is_none() && rules.max_size.is_none() && rules.max_workers.is_none() {
         let message = "no rule is given; try --older-than 30d, --max-size 10G or --max-workers N";
         return Err(UsageError(message.to_owned()).into());
+    }
+    if let Some(url) = arguments.write.object_url()? {
+        bail!(
+            "cannot remove workers of {url}: an object store is never deleted from; try a rule of \
+             the provider that removes old objects"
+        );
     }
     with_drafts(&arguments.write, |store| collect(store, &rules, arguments))
 }

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -12,11 +13,14 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::spool;
 use super::terminal::{escape_controls, print_message};
 use super::tree_commands::{ReaderArgs, cat};
 use super::write_args::{self, STDIN, WriteArgs, into_cli_error};
+use crate::name::RelPath;
+use crate::store::Time;
 use crate::trace::swarmlet::SUPERVISOR;
-use swarmletfs_record::write::NotePlace;
+use swarmletfs_record::write::{NotePlace, parse_note_path};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -98,12 +102,20 @@ pub(super) struct WriteNoteArgs {
 /// The path cannot be used, the text cannot be read or is too long, or the store cannot be written.
 fn run_write(arguments: &WriteNoteArgs, place: NotePlace) -> anyhow::Result<ExitCode> {
     let content = if arguments.text == STDIN { read_stdin()? } else { line(&arguments.text) };
+    if let Some(url) = arguments.write.object_url()? {
+        let path = parse_note_path(arguments.path.as_bytes()).map_err(into_cli_error)?;
+        spool::write_note(&url, &path, &content, place)?;
+        return Ok(print_written(arguments.json, &path, content.len()));
+    }
     let path = arguments.write.with_store(|store| {
         store.write_note(arguments.path.as_bytes(), &content, place).map_err(into_cli_error)
     })?;
+    Ok(print_written(arguments.json, &path, content.len()))
+}
+
+fn print_written(as_json: bool, path: &RelPath, size: usize) -> ExitCode {
     let shown = format!("{SUPERVISOR}/{}", path.display());
-    let value = json!({"path": shown, "written": content.len()});
-    Ok(write_args::print(arguments.json, &shown, &value))
+    write_args::print(as_json, &shown, &json!({"path": shown, "written": size}))
 }
 
 fn line(text: &OsString) -> Vec<u8> {
@@ -183,18 +195,31 @@ pub(super) struct WorkerMapArgs {
 }
 
 fn run_worker_map(arguments: &WorkerMapArgs) -> anyhow::Result<ExitCode> {
-    let count = arguments.write.with_store(|store| {
-        let index = cat::read(store.root().path(), b"index.json")?;
+    let url = arguments.write.object_url()?;
+    let write = |path: &Path, put: &dyn Fn(&[u8]) -> anyhow::Result<()>| {
+        let index = cat::read(path, b"index.json")?;
         let index: Value = serde_json::from_slice(&index).context("cannot read index.json")?;
         let (map, count) = worker_map(&index);
         let mut text = serde_json::to_vec_pretty(&map)?;
         text.push(b'\n');
-        store.write_note(MAP_FILE.as_bytes(), &text, NotePlace::Whole).map_err(into_cli_error)?;
+        put(&text)?;
         if index.get("complete") == Some(&Value::Bool(false)) && !arguments.write.quiet {
             print_message("not all workers could be read in time; worker_map.json says so");
         }
         Ok(count)
-    })?;
+    };
+    let count = match url {
+        Some(url) => write(Path::new(&url), &|text| {
+            let path = RelPath::constant(MAP_FILE);
+            spool::write_note(&url, &path, text, NotePlace::Whole)
+        }),
+        None => arguments.write.with_store(|store| {
+            write(store.root().path(), &|text| {
+                let written = store.write_note(MAP_FILE.as_bytes(), text, NotePlace::Whole);
+                written.map(drop).map_err(into_cli_error)
+            })
+        }),
+    }?;
     let path = format!("supervisor/{MAP_FILE}");
     Ok(write_args::print(arguments.json, &path, &json!({"path": path, "workers": count})))
 }
@@ -243,16 +268,27 @@ pub(super) struct ListArgs {
 }
 
 fn run_list(arguments: &ListArgs) -> anyhow::Result<ExitCode> {
-    let notes = arguments.write.with_store(|store| store.notes().map_err(into_cli_error))?;
+    let notes: Vec<(String, u64, Time)> = match arguments.write.object_url()? {
+        Some(url) => {
+            let notes = spool::list_notes(&url)?.into_iter();
+            notes.map(|note| (note.key, note.size, note.modified)).collect()
+        }
+        None => {
+            let notes =
+                arguments.write.with_store(|store| store.notes().map_err(into_cli_error))?;
+            let notes = notes.into_iter();
+            notes.map(|note| (note.path.to_text().into_owned(), note.size, note.mtime)).collect()
+        }
+    };
     let lines: Vec<String> =
-        notes.iter().map(|note| escape_controls(&note.path.to_text()).to_string()).collect();
+        notes.iter().map(|(path, ..)| escape_controls(path).to_string()).collect();
     let rows: Vec<_> = notes
         .iter()
-        .map(|note| {
-            let written = Timestamp::try_from(note.mtime.to_system()).ok();
+        .map(|(path, size, mtime)| {
+            let written = Timestamp::try_from(mtime.to_system()).ok();
             json!({
-                "path": note.path.to_text(),
-                "size": note.size,
+                "path": path,
+                "size": size,
                 "last_write": written.map(|time| time.to_string()),
             })
         })

@@ -15,6 +15,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::exit::UsageError;
+use super::spool;
 use super::terminal::{display_path, escape_controls};
 use super::tree_commands::{ReaderArgs, cat};
 use super::write_args::{
@@ -540,12 +541,23 @@ fn run_annotate(arguments: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     } else {
         &arguments.text
     };
+    let url = arguments.write.object_url()?;
     let worker = arguments.write.with_store(|store| {
-        let worker = open_worker(store, Some(&arguments.id))?;
+        let worker = match open_worker(store, Some(&arguments.id)) {
+            // One that has ended, or is recorded elsewhere, lies in the object store alone.
+            Err(error) => match (&url, error.downcast_ref()) {
+                (Some(url), Some(Error::NoWorker { .. })) => {
+                    spool::annotate(url, arguments.id.as_bytes(), text)?;
+                    return Ok(arguments.id.to_string_lossy().into_owned());
+                }
+                _ => return Err(error),
+            },
+            Ok(worker) => worker,
+        };
         worker.annotate(text).map_err(into_cli_error)?;
-        Ok(worker)
+        Ok(worker.id().to_text().into_owned())
     })?;
-    Ok(write_args::print(arguments.json, "", &json!({"worker": worker.id().to_text()})))
+    Ok(write_args::print(arguments.json, "", &json!({"worker": worker})))
 }
 
 fn read_text() -> anyhow::Result<String> {

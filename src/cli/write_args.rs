@@ -19,8 +19,10 @@ use serde_json::{Map, Value};
 
 use super::discover::{self, workspace_store};
 use super::exit::{self, UsageError};
+use super::spool::SpoolSession;
 use super::terminal::{display_path, print_message};
 use crate::approval::Merging;
+use crate::store::is_object_url;
 use crate::trace::KnownFormat;
 use swarmletfs_record::write::{Durability, Error, NewWorker, Store, StoreOptions, Worker};
 
@@ -29,16 +31,28 @@ pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";
 
 pub(super) const STORE_VARIABLE: &str = "SWARMLET_STORE";
 
+/// Environment variable with the maximum size of a spool.
+const SPOOL_VARIABLE: &str = "SWARMLETFS_SPOOL_MAX";
+
+/// Default of the maximum size of a spool, in bytes.
+const SPOOL_MAX: u64 = 4 << 30;
+
 /// Mode of the folder of the stores of workspaces.
 const OWN_FOLDER: u32 = 0o700;
 
 /// Options of every command that writes to a store.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct WriteArgs {
-    /// The store to write to [default: $SWARMLET_STORE, $SWARMLET_DATA_PATH, or the nearest store
-    /// from the current folder upwards]
-    #[arg(long, value_name = "DIR")]
+    /// The store to write to: a folder, or the URL of an object store, such as
+    /// s3://BUCKET/PREFIX [default: $SWARMLET_STORE, $SWARMLET_DATA_PATH, or the nearest store from
+    /// the current folder upwards]
+    #[arg(long, value_name = "STORE")]
     pub(super) store: Option<PathBuf>,
+
+    /// Maximum size of what waits to be uploaded to an object store: bytes, optionally with k, M or
+    /// G [default: $SWARMLETFS_SPOOL_MAX, or 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    spool_max: Option<u64>,
 
     /// Do not wait until changes are on disk: faster, but the last ones are lost if the machine
     /// stops
@@ -70,7 +84,43 @@ impl WriteArgs {
         &self,
         change: impl FnOnce(&Store) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let store = self.open()?;
+        survive_size_limits()?;
+        let path = self.find()?;
+        if !is_object_url(&path) {
+            return self.change_store(&path, self.options(), change);
+        }
+        let spool = SpoolSession::begin(&path, self.spool_max()?, self.quiet)?;
+        let options = self.options().space(spool.space());
+        let options = options.check_new_workers(spool.check_new_workers());
+        let changed = self.change_store(&spool.store_path(), options, change);
+        let changed = changed.map_err(|error| spool.explain(error));
+        spool.finish();
+        changed
+    }
+
+    /// Returns the maximum size of a spool, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The variable has no size: a usage error.
+    fn spool_max(&self) -> anyhow::Result<u64> {
+        let variable = std::env::var_os(SPOOL_VARIABLE).filter(|value| !value.is_empty());
+        match (self.spool_max, variable) {
+            (Some(size), _) => Ok(size),
+            (None, None) => Ok(SPOOL_MAX),
+            (None, Some(value)) => parse_size(&value.to_string_lossy()).map_err(|reason| {
+                UsageError(format!("cannot use ${SPOOL_VARIABLE}: {reason}")).into()
+            }),
+        }
+    }
+
+    fn change_store<T>(
+        &self,
+        path: &Path,
+        options: StoreOptions,
+        change: impl FnOnce(&Store) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let store = options.open(path).map_err(into_cli_error)?;
         let changed = change(&store);
         if !self.quiet {
             store.take_warnings().iter().for_each(|warning| print_message(warning));
@@ -78,9 +128,17 @@ impl WriteArgs {
         changed
     }
 
-    /// Opens the store. Prints its path, unless the user named it.
-    fn open(&self) -> anyhow::Result<Store> {
-        survive_size_limits()?;
+    /// Returns the URL of the store, if it is an object store.
+    ///
+    /// # Errors
+    ///
+    /// There is no store, or several were found.
+    pub(super) fn object_url(&self) -> anyhow::Result<Option<String>> {
+        let path = self.find()?;
+        Ok(is_object_url(&path).then(|| path.to_string_lossy().trim_end_matches('/').to_owned()))
+    }
+
+    fn options(&self) -> StoreOptions {
         let durability = if self.no_sync { Durability::None } else { Durability::Full };
         let mut options = StoreOptions::default().durability(durability);
         if let Some(bytes) = self.audit_max {
@@ -89,7 +147,7 @@ impl WriteArgs {
         if let Some(worker) = current_worker() {
             options = options.role(format!("worker:{}", worker.to_string_lossy()));
         }
-        options.open(self.find()?).map_err(into_cli_error)
+        options
     }
 
     /// Returns these options with the absolute path of the store for a command that runs in

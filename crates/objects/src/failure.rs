@@ -77,7 +77,7 @@ impl RequestFailure {
         RequestFailure { kind, reason: reason.into() }
     }
 
-    pub(crate) fn timed_out() -> RequestFailure {
+    pub fn timed_out() -> RequestFailure {
         RequestFailure::new(FailureKind::TimedOut, "it did not answer in time")
     }
 

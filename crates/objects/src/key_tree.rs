@@ -20,7 +20,7 @@ const NAME_MAX: usize = 255;
 /// The byte after `/`, which follows all keys beneath a directory.
 const AFTER_SLASH: u8 = b'/' + 1;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ListedObject {
     /// Path from the prefix.
     pub(crate) path: Box<str>,
@@ -68,6 +68,8 @@ impl KeyTree {
         let listed = objects.len();
         objects.retain(|object| object.path.split('/').all(|name| name.len() <= NAME_MAX));
         objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        let (mut objects, ignored) = parts::join_growing(objects);
+        objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         let mut objects = parts::join(objects);
         let parts: usize = objects.iter().map(|object| object.parts.len().max(1) - 1).sum();
         // An object of the store precedes one that is made of parts.
@@ -79,7 +81,7 @@ impl KeyTree {
         let mut is_folder = is_folder.into_iter();
         let mut objects = all.objects;
         objects.retain(|_| !is_folder.next().unwrap_or_default());
-        let left_out = removed + (listed - parts - objects.len()) as u64;
+        let left_out = removed + (listed - ignored - parts - objects.len()) as u64;
         KeyTree { objects, left_out, ..KeyTree::default() }
     }
 

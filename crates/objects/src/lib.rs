@@ -6,7 +6,7 @@
 //! traffic          counts requests, and removes keys from listings that are no paths
 //! connection       one thread with a runtime, and requests with a deadline
 //! key_tree         a tree of directories from the sorted keys of a listing
-//! parts            transcripts that are stored in parts
+//! parts            growing files and transcripts that are stored in parts
 //! current          the newest listing, refreshed in the background
 //! blocks           parts of objects, cached in memory and on disk by ETag
 //! ahead            guesses which objects are opened next
@@ -41,7 +41,9 @@ use swarmletfs_base::cache::DiskCache;
 use swarmletfs_base::name::printable_path;
 
 pub use bucket::Bucket;
+pub use bytes::Bytes;
 pub use failure::RequestFailure;
+pub use parts::{file_of_part, part_key, parts_prefix};
 pub use traffic::{RequestCounts, all_requests};
 pub use writer::{BucketWriter, KeyEntry, PutCondition, PutError, UPLOAD_PART};
 

@@ -2,8 +2,10 @@
 //!
 //! A repeated request may find its own effect: the answer of the first one was lost. A put with a
 //! condition that fails is therefore compared with the object that is there. The same bytes count
-//! as success.
+//! as success, if the object has the mark of this writer, too. A mark tells the objects of two
+//! writers apart that write the same bytes.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::path::Path as Key;
 use object_store::{
-    Error as RequestError, MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    UpdateVersion,
+    Attribute, Attributes, Error as RequestError, GetOptions, MultipartUpload, ObjectMeta,
+    ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 use swarmletfs_base::store::Time;
 use tokio::task::JoinSet;
@@ -26,6 +28,8 @@ use crate::{ObjectSettings, OpenError};
 
 /// Size of a part of an upload, in bytes. A smaller file is one request.
 pub const UPLOAD_PART: usize = 8 << 20;
+/// Name of the mark in the metadata of an object.
+const MARK: Attribute = Attribute::Metadata(Cow::Borrowed("swarmletfs-writer"));
 /// Maximum number of objects that are deleted at the same time.
 const DELETIONS_MAX: usize = 16;
 /// Longest time for a listing. Each of its requests has its own deadline.
@@ -75,6 +79,15 @@ pub struct BucketWriter {
     connection: Connection,
     url: BucketUrl,
     keys_max: usize,
+    /// Metadata of each object that is written by [`BucketWriter::put`].
+    mark: Option<String>,
+}
+
+/// An object that was read.
+struct FoundObject {
+    meta: ObjectMeta,
+    mark: Option<String>,
+    bytes: Bytes,
 }
 
 impl BucketWriter {
@@ -88,9 +101,14 @@ impl BucketWriter {
         let open = || {
             let url = BucketUrl::parse(url)?;
             let connection = Connection::new(&url, settings)?;
-            Ok(BucketWriter { connection, url, keys_max: settings.keys_max })
+            Ok(BucketWriter { connection, url, keys_max: settings.keys_max, mark: None })
         };
         open().map_err(|failure| OpenError::new(url, &failure))
+    }
+
+    /// Returns this writer, which gives `mark` to the objects that it writes.
+    pub fn with_mark(&self, mark: impl Into<String>) -> BucketWriter {
+        BucketWriter { mark: Some(mark.into()), ..self.clone() }
     }
 
     /// Returns the URL in one spelling.
@@ -124,8 +142,12 @@ impl BucketWriter {
         };
         let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
         let (payload, limit) = (PutPayload::from(bytes.clone()), self.connection.deadline);
+        let mut options = PutOptions::from(mode);
+        if let Some(mark) = self.mark.clone() {
+            options.attributes = Attributes::from_iter([(MARK, mark)]);
+        }
         let put = self.connection.wait(self.patience(), async move {
-            let put = remote.put_opts(&object, payload, PutOptions::from(mode));
+            let put = remote.put_opts(&object, payload, options);
             let put = timeout(limit, put).await.map_err(|_| RequestFailure::timed_out())?;
             match put {
                 Ok(put) => etag_of(put.e_tag).map(Some),
@@ -138,8 +160,12 @@ impl BucketWriter {
         if let Some(etag) = put {
             return Ok(etag);
         }
-        match self.get(key, bytes.len() as u64)? {
-            Some((found, etag)) if found == bytes => Ok(etag),
+        match self.find(key, Some(bytes.len() as u64))? {
+            Some(found)
+                if found.bytes == bytes && (self.mark.is_none() || found.mark == self.mark) =>
+            {
+                Ok(etag_of(found.meta.e_tag)?)
+            }
             Some(_) if *condition == PutCondition::IfAbsent => Err(PutError::Taken),
             _ => Err(PutError::Changed),
         }
@@ -260,28 +286,54 @@ impl BucketWriter {
     ///
     /// # Errors
     ///
-    /// The request fails. An object of more than `size_max` bytes is returned with no bytes.
+    /// The request fails, or the object has more than `size_max` bytes.
     pub fn get(&self, key: &str, size_max: u64) -> Result<Option<(Bytes, String)>, RequestFailure> {
+        let Some(found) = self.find(key, Some(size_max))? else { return Ok(None) };
+        if found.meta.size > size_max {
+            let reason = format!("the object has more than {size_max} bytes");
+            return Err(RequestFailure::new(FailureKind::Other, reason));
+        }
+        Ok(Some((found.bytes, etag_of(found.meta.e_tag)?)))
+    }
+
+    /// Returns true if this writer, by its mark, wrote the object; `None` if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// The request fails.
+    pub fn is_own(&self, key: &str) -> Result<Option<bool>, RequestFailure> {
+        Ok(self.find(key, None)?.map(|found| self.mark.is_some() && found.mark == self.mark))
+    }
+
+    /// Finds an object, with its bytes if there are at most `size_max`.
+    fn find(
+        &self,
+        key: &str,
+        size_max: Option<u64>,
+    ) -> Result<Option<FoundObject>, RequestFailure> {
         let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
         let limit = self.connection.deadline;
+        let options = GetOptions { head: size_max.is_none(), ..GetOptions::default() };
         self.connection.wait(self.patience(), async move {
             let read = async {
-                let found = match remote.get(&object).await {
+                let found = match remote.get_opts(&object, options).await {
                     Err(RequestError::NotFound { .. }) => return Ok(None),
                     found => found?,
                 };
-                let (meta, is_too_long) = (found.meta.clone(), found.meta.size > size_max);
-                let bytes = if is_too_long { Bytes::new() } else { found.bytes().await? };
-                Ok::<_, RequestError>(Some((bytes, meta)))
+                let meta = found.meta.clone();
+                let mark = found.attributes.get(&MARK).map(|mark| mark.as_ref().to_owned());
+                let is_read = size_max.is_some_and(|size_max| meta.size <= size_max);
+                let bytes = if is_read { found.bytes().await? } else { Bytes::new() };
+                Ok::<_, RequestError>(Some((FoundObject { meta, mark, bytes }, is_read)))
             };
             let read = timeout(limit, read).await.map_err(|_| RequestFailure::timed_out())?;
             let read = read.map_err(|error| RequestFailure::explain(&error, Purpose::Read))?;
-            let Some((bytes, meta)) = read else { return Ok(None) };
-            if meta.size <= size_max && bytes.len() as u64 != meta.size {
+            let Some((found, is_read)) = read else { return Ok(None) };
+            if is_read && found.bytes.len() as u64 != found.meta.size {
                 let reason = "the answer has another length";
                 return Err(RequestFailure::new(FailureKind::Other, reason));
             }
-            Ok(Some((bytes, etag_of(meta.e_tag)?)))
+            Ok(Some(found))
         })
     }
 

@@ -52,10 +52,10 @@ pub use dir::{
     from_io, set_file_attributes, set_mode,
 };
 pub use error::{During, Error, Result};
-pub use folder::append_line;
+pub use folder::{NewWorkerCheck, SpaceLimit, append_line};
 pub use leftovers::{Leftover, Leftovers};
 pub use lines::{HashingReader, hash_bytes, to_line};
 pub use new_worker::NewWorker;
 pub use removal::{Decision, RemovalLock, Removed};
-pub use store::{NotePlace, Store, StoreOptions};
+pub use store::{NotePlace, Store, StoreOptions, parse_note_path};
 pub use worker::{Finish, Worker};

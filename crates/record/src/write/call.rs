@@ -239,6 +239,7 @@ impl Call {
 
 impl Write for Call {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.worker.store().take_space(bytes.len())?;
         let written = self.file.write(bytes)?;
         self.bytes += written as u64;
         let written_bytes = bytes.get(..written).ok_or(io::ErrorKind::InvalidData)?;
@@ -462,6 +463,7 @@ impl ExecutionLog {
 
 impl Write for ExecutionLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.worker.store().take_space(bytes.len())?;
         let count = self.file.write(bytes)?;
         self.length += count as u64;
         self.written.update(bytes.split_at_checked(count).map_or(bytes, |(written, _)| written));

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, io};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -33,11 +35,63 @@ pub(super) struct WriteOptions {
     pub(super) durability: Durability,
     pub(super) audit_max: u64,
     pub(super) role: Option<String>,
+    pub(super) space: Option<Arc<SpaceLimit>>,
+    pub(super) check: Option<NewWorkerCheck>,
+}
+
+/// The bytes that files of a store may still grow by.
+#[derive(Debug)]
+pub struct SpaceLimit(AtomicU64);
+
+impl SpaceLimit {
+    pub fn new(bytes: u64) -> SpaceLimit {
+        SpaceLimit(AtomicU64::new(bytes))
+    }
+
+    pub fn set(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes space for `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if there is not as much. All later calls fail, too, until space is set again.
+    pub(super) fn take(&self, bytes: usize) -> io::Result<()> {
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            left.checked_sub(bytes as u64)
+        });
+        if taken.is_err() {
+            self.set(0);
+            return Err(Errno::DQUOT.into());
+        }
+        Ok(())
+    }
+
+    pub fn is_used_up(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Decides whether a worker that was created, with its id and its directory, may keep the id.
+#[derive(Clone)]
+pub struct NewWorkerCheck(pub Arc<dyn Fn(&Name, &Dir) -> bool + Send + Sync>);
+
+impl fmt::Debug for NewWorkerCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewWorkerCheck")
+    }
 }
 
 impl Default for WriteOptions {
     fn default() -> WriteOptions {
-        WriteOptions { durability: Durability::Full, audit_max: AUDIT_MAX, role: None }
+        WriteOptions {
+            durability: Durability::Full,
+            audit_max: AUDIT_MAX,
+            role: None,
+            space: None,
+            check: None,
+        }
     }
 }
 
@@ -114,6 +168,15 @@ impl StoreFolder {
         if let Err(error) = update_index(&self.workers, &path, id, if_missing, read) {
             self.warn(error.to_string());
         }
+    }
+
+    /// Takes space for `bytes` that a file grows by.
+    ///
+    /// # Errors
+    ///
+    /// There is not as much left.
+    pub(super) fn take_space(&self, bytes: usize) -> io::Result<()> {
+        self.options.space.as_ref().map_or(Ok(()), |space| space.take(bytes))
     }
 
     pub(super) fn warn(&self, problem: String) {

@@ -13,6 +13,7 @@ use super::folder::{self, StoreFolder, WorkerFolder};
 use super::names;
 use super::registry;
 use super::store::Store;
+use super::worker::Worker;
 use crate::audit::AuditPath;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result as PathResult;
@@ -81,6 +82,46 @@ impl Store {
             store.log_in_store("gc", Some(&id.to_text()), paths, &removed);
         }
         removed
+    }
+
+    /// Removes the worker `id`, of which there is a copy elsewhere, if `is_unchanged` returns true
+    /// while the worker is locked. Leaves no tombstone. Returns true if it was removed.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written. The worker is whole then, or gone for readers.
+    pub fn forget_worker(
+        &self,
+        id: &Name,
+        is_unchanged: impl FnOnce(&Worker) -> bool,
+    ) -> Result<bool> {
+        let store = self.folder();
+        let worker = Worker::open(Arc::clone(store), id)?;
+        let locked = worker.folder().try_lock().during("lock", worker.folder().path(), b"")?;
+        if locked.is_none() || !is_unchanged(&worker) {
+            return Ok(false);
+        }
+        let workers = &store.workers;
+        let remove = || {
+            let name = names::removed_name()?;
+            workers.rename_new(id, &name)?;
+            Ok(name)
+        };
+        let renamed = remove().during("remove", workers.path(), id.as_bytes())?;
+        folder::remove_from_index(workers, &BTreeSet::from([id.clone()]))?;
+        registry::remove_one(&store.root, id)?;
+        workers.remove_all(&renamed).during("remove", workers.path(), renamed.as_bytes())?;
+        Ok(true)
+    }
+
+    /// Deletes what is left of workers whose directories were given a temporary name to remove
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub fn delete_forgotten(&self) -> Result<()> {
+        delete_all(&self.folder().workers, names::is_removed_name)
     }
 
     /// Deletes the rest of workers whose removal was interrupted after they were gone.

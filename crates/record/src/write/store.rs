@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::dir::{Dir, Durability};
 use super::error::{During, Error, Result};
-use super::folder::{IfMissing, StoreFolder, WriteOptions};
+use super::folder::{IfMissing, NewWorkerCheck, SpaceLimit, StoreFolder, WriteOptions};
 use super::leftovers::{self, Leftover, Leftovers};
 use super::lines::entry_of;
 use super::new_worker::{self, NewWorker, publish_folder};
@@ -68,6 +68,18 @@ impl StoreOptions {
 
     pub fn role(mut self, role: impl Into<String>) -> StoreOptions {
         self.0.role = Some(role.into());
+        self
+    }
+
+    /// Limits the bytes that outputs and files may grow by.
+    pub fn space(mut self, space: Arc<SpaceLimit>) -> StoreOptions {
+        self.0.space = Some(space);
+        self
+    }
+
+    /// Removes a worker that was created, and reports its id as taken, if `check` refuses it.
+    pub fn check_new_workers(mut self, check: NewWorkerCheck) -> StoreOptions {
+        self.0.check = Some(check);
         self
     }
 
@@ -138,7 +150,14 @@ impl Store {
     ///
     /// The id is taken, a value cannot be written, or the store cannot be written.
     pub fn create_worker(&self, new: NewWorker) -> Result<Worker> {
-        new_worker::create(&self.0, new)
+        let worker = new_worker::create(&self.0, new)?;
+        if self.0.options.check.as_ref().is_none_or(|check| (check.0)(worker.id(), worker.folder()))
+        {
+            return Ok(worker);
+        }
+        let id = worker.id().clone();
+        self.forget_worker(&id, |_| true)?;
+        Err(Error::Taken(id.display()))
     }
 
     /// Returns the worker `id`, to record more of it.
@@ -239,8 +258,7 @@ fn is_made(folder: &Path) -> bool {
 
 const INIT: &str = "try `swarmletfs init DIR` to make a new store";
 
-const COPY_LATER: &str =
-    "try a folder, and copy it there with a tool of the provider, such as `aws s3 sync`";
+const COPY_LATER: &str = "try a folder, and `swarmletfs sync` to copy it there";
 
 const NEW_FOLDER: &str = "try a new or empty folder outside of it";
 
@@ -255,12 +273,12 @@ fn not_a_store(path: &Path, reason: &str, cure: &str) -> Error {
     Error::Store { store, reason: reason.into(), cure: cure.into() }
 }
 
-/// Fails for an object store, which is only read. Its URL would be taken for a relative path.
+/// Fails for an object store, which is written through a spool. Its URL would be taken for a relative path.
 fn must_be_local(path: &Path) -> Result<()> {
     if !is_object_url(path) {
         return Ok(());
     }
-    Err(not_a_store(path, "an object store is only read", COPY_LATER))
+    Err(not_a_store(path, "an object store is no folder", COPY_LATER))
 }
 
 /// Fails unless `path` is a store of workers, or a directory that may become one.
@@ -367,7 +385,7 @@ fn write_note(
     content: &[u8],
     place: NotePlace,
 ) -> Result<RelPath> {
-    let written = parse(path).and_then(|path| {
+    let written = parse_note_path(path).and_then(|path| {
         let put = || put(store, &path, content, place);
         put().during("write", &store.root.path().join(SUPERVISOR), path.as_bytes())?;
         Ok(path)
@@ -457,7 +475,12 @@ fn put(
     store.workers.write_temporary(&mut *whole)?.replace(&parent, &name)
 }
 
-fn parse(path: &[u8]) -> Result<RelPath> {
+/// Parses the path of a note from the directory of the notes.
+///
+/// # Errors
+///
+/// The path leads elsewhere, or cannot be written.
+pub fn parse_note_path(path: &[u8]) -> Result<RelPath> {
     let invalid = |reason: &str| Error::invalid(path, "the path of a note", reason);
     let parsed = RelPath::parse(path).map_err(|_| {
         invalid("a path is relative, without `..`, `.` or empty names, as strategy.md")

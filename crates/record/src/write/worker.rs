@@ -1,7 +1,7 @@
 //! Changes of one worker: messages, files, and its end.
 
 use std::fmt;
-use std::io::{Cursor, Read};
+use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use swarmletfs_base::error::Error as PathError;
 use swarmletfs_base::model::{ReviewState, Status};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_trace::swarmlet::{
-    CALLS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
+    CALLS, METADATA, METADATA_MAX, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
 };
 
 const STATUS: &str = "status";
@@ -322,7 +322,8 @@ impl Worker {
     /// written.
     pub fn put(&self, path: impl AsRef<[u8]>, content: &mut dyn Read) -> Result<u64> {
         let path = path.as_ref();
-        let mut content = HashingReader::new(content);
+        let limited = LimitedReader { inner: content, store: self.0.store() };
+        let mut content = HashingReader::new(limited);
         let put =
             names::parse_put_path(path).and_then(|path| self.put_checked(&path, &mut content));
         let put = content.or_input_error(put, "the content of the file");
@@ -409,6 +410,31 @@ impl Worker {
             Err(error) if error.is_not_found() => Ok(false),
             calls => Ok(!calls.during("read", self.folder().path(), CALLS.as_bytes())?.is_empty()),
         }
+    }
+
+    /// Returns the fields that readers show: those of metadata.json, corrected by the record of a
+    /// worker in a sandbox. Also returns their bytes, and true if the worker has finished.
+    ///
+    /// # Errors
+    ///
+    /// The metadata cannot be read.
+    pub fn shown_metadata(&self) -> Result<(Map<String, Value>, Vec<u8>, bool)> {
+        let folder = self.folder();
+        let fields = registry::metadata(&self.0.store().root, self.id(), folder)?;
+        let bytes = match self.registry_record()? {
+            Some(_) => lines::to_bytes(&fields)?,
+            // The file as it is, which another program may have written.
+            None => {
+                let read = || folder.read(&Name::new(METADATA)?, METADATA_MAX);
+                let bytes = read().during("read", folder.path(), METADATA.as_bytes())?;
+                match bytes {
+                    Some(bytes) => bytes,
+                    None => lines::to_bytes(&fields)?,
+                }
+            }
+        };
+        let has_finished = lines::must_be_unfinished(&fields, self.id()).is_err();
+        Ok((fields, bytes, has_finished))
     }
 
     pub fn has_finished(&self) -> Result<bool> {
@@ -517,6 +543,20 @@ impl Worker {
         lines::write(self.0.folder(), &bytes)?;
         paths.push(entry_of(METADATA, &bytes));
         Ok(())
+    }
+}
+
+/// Takes space of the store for all that is read.
+struct LimitedReader<'a> {
+    inner: &'a mut dyn Read,
+    store: &'a StoreFolder,
+}
+
+impl Read for LimitedReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.store.take_space(count)?;
+        Ok(count)
     }
 }
 

@@ -1,0 +1,26 @@
+//! Spools: local stores whose workers are uploaded to an object store.
+//!
+//! A command that writes to `s3://…` writes to a store of its own user on this machine, exactly as
+//! to any other store. What it wrote is then uploaded, so a command works without a connection, and
+//! what a crash leaves behind is uploaded later. A worker that has ended and lies in the object
+//! store as a whole is removed from the spool.
+//!
+//! ```text
+//! place      where spools are, what they hold, and their lock
+//! progress   what was uploaded of a worker, and the mark by which its objects are known
+//! upload     copies what is new of a spool to the object store
+//! direct     changes objects without a spool: notes on a worker, and notes of a supervisor
+//! session    the spool of one command: uploads while it runs and at its end
+//! flushing   uploads everything that waits
+//! ```
+
+mod direct;
+mod flushing;
+mod place;
+mod progress;
+mod session;
+mod upload;
+
+pub(super) use direct::{annotate, list_notes, write_note};
+pub(super) use flushing::{FlushedSpool, flush};
+pub(super) use session::SpoolSession;

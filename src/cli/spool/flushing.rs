@@ -1,0 +1,69 @@
+//! Uploads everything that waits in spools.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::place::{Spool, Waiting};
+use super::session::say_problems;
+use super::upload::{UploadReport, Uploader, writer};
+
+/// Longest time of a request with all its repetitions.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Longest time to wait for uploads of other processes.
+const LOCK_MAX: Duration = Duration::from_secs(60);
+
+/// What a flush did for one spool.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct FlushedSpool {
+    pub(in crate::cli) url: String,
+    /// Numbers of uploads and bytes.
+    pub(in crate::cli) files: u64,
+    pub(in crate::cli) bytes: u64,
+    /// Workers that appeared in the object store, and workers that are there as a whole now.
+    pub(in crate::cli) opened: u64,
+    pub(in crate::cli) closed: u64,
+    pub(in crate::cli) waiting: Waiting,
+    /// Why something waits, with the remedy.
+    pub(in crate::cli) failure: Option<String>,
+}
+
+/// Uploads what waits in the spool of `url`, or in all spools, and prints the problems of single
+/// workers.
+///
+/// # Errors
+///
+/// The spools cannot be read.
+pub(in crate::cli) fn flush(url: Option<&Path>) -> anyhow::Result<Vec<FlushedSpool>> {
+    let spools = match url {
+        Some(url) => vec![Spool::of(url)?],
+        None => Spool::list()?,
+    };
+    let flushed = spools.iter().filter(|spool| spool.exists() || url.is_some()).map(flush_one);
+    flushed.collect()
+}
+
+fn flush_one(spool: &Spool) -> anyhow::Result<FlushedSpool> {
+    let mut flushed = FlushedSpool { url: spool.url.clone(), ..FlushedSpool::default() };
+    let bucket = writer(&spool.url, DEADLINE)?;
+    if !spool.exists() {
+        return Ok(flushed);
+    }
+    let mut report = UploadReport::default();
+    let uploader = Uploader::new(spool, bucket, Arc::default())?;
+    uploader.run(Instant::now() + LOCK_MAX, &mut report)?;
+    say_problems(spool, &report);
+    flushed.files = report.files;
+    flushed.bytes = report.bytes;
+    flushed.opened = report.opened.len() as u64;
+    flushed.closed = report.closed.len() as u64;
+    flushed.waiting = spool.waiting()?;
+    flushed.failure = match report.failure {
+        Some(failure) => Some(format!("{failure}; {}", failure.cure())),
+        None if report.is_locked => {
+            Some("another process uploads; try again when it has ended".into())
+        }
+        None => None,
+    };
+    Ok(flushed)
+}
