@@ -66,12 +66,13 @@ pub(super) fn run(arguments: &FlushArgs) -> anyhow::Result<ExitCode> {
 
 fn describe(spool: &FlushedSpool) -> String {
     let mut text = format!(
-        "{}: uploaded {} ({}); {} new, {} complete",
+        "{}: uploaded {} ({}); {} new, {} complete ({})",
         spool.url,
         count(spool.files, "file"),
         human_size(spool.bytes),
         count(spool.opened, "worker"),
-        count(spool.closed, "worker")
+        count(spool.closed, "worker"),
+        human_size(spool.closed_bytes)
     );
     let waiting = &spool.waiting;
     match waiting.is_none() {
@@ -95,6 +96,7 @@ fn to_json(spool: &FlushedSpool) -> serde_json::Value {
         "bytes": spool.bytes,
         "opened": spool.opened,
         "closed": spool.closed,
+        "closed_bytes": spool.closed_bytes,
         "waiting": {
             "files": waiting.files,
             "bytes": waiting.bytes,

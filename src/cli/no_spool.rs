@@ -35,6 +35,7 @@ pub(super) struct FlushedSpool {
     pub(super) bytes: u64,
     pub(super) opened: u64,
     pub(super) closed: u64,
+    pub(super) closed_bytes: u64,
     pub(super) waiting: Waiting,
     pub(super) failure: Option<String>,
 }

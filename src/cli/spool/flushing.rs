@@ -23,6 +23,8 @@ pub(in crate::cli) struct FlushedSpool {
     /// Workers that appeared in the object store, and workers that are there as a whole now.
     pub(in crate::cli) opened: u64,
     pub(in crate::cli) closed: u64,
+    /// Size of the latter, in bytes.
+    pub(in crate::cli) closed_bytes: u64,
     pub(in crate::cli) waiting: Waiting,
     /// Why something waits, with the remedy.
     pub(in crate::cli) failure: Option<String>,
@@ -57,6 +59,7 @@ fn flush_one(spool: &Spool) -> anyhow::Result<FlushedSpool> {
     flushed.bytes = report.bytes;
     flushed.opened = report.opened.len() as u64;
     flushed.closed = report.closed.len() as u64;
+    flushed.closed_bytes = report.closed_bytes;
     flushed.waiting = spool.waiting()?;
     flushed.failure = match report.failure {
         Some(failure) => Some(format!("{failure}; {}", failure.cure())),

@@ -49,6 +49,10 @@ impl FileVersion {
         }
     }
 
+    pub(super) fn with_size(self, size: u64) -> FileVersion {
+        FileVersion { size, ..self }
+    }
+
     /// Returns true if this is the same file as `other`, and can only have grown since.
     pub(super) fn continues(&self, other: &FileVersion) -> bool {
         (self.inode, self.born) == (other.inode, other.born) && self.size >= other.size

@@ -84,6 +84,8 @@ pub(in crate::cli) struct UploadReport {
     pub(in crate::cli) opened: Vec<String>,
     /// Workers that have ended and are there as a whole.
     pub(in crate::cli) closed: Vec<String>,
+    /// Size of these, in bytes.
+    pub(in crate::cli) closed_bytes: u64,
     /// Workers whose ids belong to other workers there.
     pub(in crate::cli) clashes: BTreeSet<String>,
     /// Problems of single workers.
@@ -101,6 +103,7 @@ impl UploadObserver for UploadReport {
 
     fn closed(&mut self, _bucket: &BucketWriter, worker: &UploadedWorker<'_>) {
         self.closed.push(worker.id.display());
+        self.closed_bytes += worker.objects.iter().map(|object| object.size).sum::<u64>();
     }
 }
 
@@ -511,7 +514,7 @@ impl<'a> WorkerUpload<'a> {
             let etag = self.uploader.bucket.put(&part, bytes, &PutCondition::Always)?;
             let end = start + size;
             uploaded = UploadedFile {
-                version: FileVersion { size: end, ..version },
+                version: version.with_size(end),
                 last_part: Some((start, size)),
                 has_parts: true,
                 etag,
