@@ -72,6 +72,8 @@ mod serve;
 #[cfg_attr(not(feature = "object-store"), path = "cli/no_spool.rs")]
 mod spool;
 mod store_selection;
+mod sync;
+mod sync_ends;
 mod teardown;
 mod terminal;
 mod top;
@@ -198,6 +200,9 @@ enum Command {
     /// Create a worker, record its calls and files, finish it
     #[command(subcommand, after_help = worker::HELP)]
     Worker(worker::WorkerCommand),
+    /// Copy what changed of a folder or an object store to another one
+    #[command(after_help = sync::HELP)]
+    Sync(sync::SyncArgs),
     /// Upload what waits in the spools of object stores
     #[command(after_help = flush::HELP)]
     Flush(flush::FlushArgs),
@@ -402,6 +407,7 @@ pub fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
         Command::Archive(arguments) => archive::run(&arguments),
+        Command::Sync(arguments) => sync::run(&arguments),
         Command::Flush(arguments) => flush::run(&arguments),
         Command::Note(command) => note::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),

@@ -1,11 +1,15 @@
 //! Stores in an object store, served by SeaweedFS: the same tree as from a folder, one version of
-//! each object, and clear errors.
+//! each object, clear errors, and recording through a spool that loses nothing.
 
 mod faults;
 mod proxy;
+mod recorded;
+mod recorder;
 mod same_tree;
 mod server;
+mod synced;
 mod versions;
+mod writes;
 
 use std::path::Path;
 use std::sync::Arc;

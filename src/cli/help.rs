@@ -25,7 +25,10 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Run workers, and take over what they changed",
         &["run", "review", "changes", "rebase", "apply", "undo", "discard"],
     ),
-    ("Record workers", &["init", "worker", "record", "note", "flush", "archive", "gc", "audit"]),
+    (
+        "Record workers",
+        &["init", "worker", "record", "note", "flush", "sync", "archive", "gc", "audit"],
+    ),
     ("Serve agents and their programs", &["mcp", "hook", "expand"]),
     ("Find problems, and set up", &["doctor", "validate", "completions", "man", "help"]),
 ];

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
+use super::sync_ends::Target;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 use crate::catalog::Source;
+use crate::store::Store;
 use crate::trace::KnownFormat;
 
 /// Refuses to open `url`.
@@ -20,6 +22,18 @@ pub(super) fn open(
     _format: Option<&'static KnownFormat>,
     _cache: Option<Arc<DiskCache>>,
 ) -> anyhow::Result<Source> {
+    refuse(url)
+}
+
+pub(super) fn open_source(url: &Path) -> anyhow::Result<Arc<dyn Store>> {
+    refuse(url)
+}
+
+pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn Target>> {
+    refuse(url)
+}
+
+fn refuse<T>(url: &Path) -> anyhow::Result<T> {
     bail!(
         "cannot open {}: this build has no object stores; try a build with --features object-store",
         display_path(url)

@@ -22,6 +22,10 @@ pub enum WebFault {
     /// The header announces a byte less than the range has.
     WrongLength,
     Slow,
+    /// The request is made, and the connection ends without an answer.
+    LostAnswer,
+    /// The request is neither made nor answered.
+    Blocked,
 }
 
 impl WebFault {
@@ -65,6 +69,11 @@ impl Proxy {
         Proxy { port, requests }
     }
 
+    /// Returns the number of requests since [`Proxy::fail`].
+    pub fn count(&self) -> u64 {
+        self.requests.lock().count
+    }
+
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -87,6 +96,11 @@ fn serve(
     requests: &Mutex<FaultyRequests>,
 ) -> std::io::Result<()> {
     let request = read_head(&mut client)?;
+    if request.is_empty() {
+        return Ok(());
+    }
+    let mut content = vec![0; content_length(&request)];
+    client.read_exact(&mut content)?;
     let fault = {
         let mut requests = requests.lock();
         let number = requests.count;
@@ -103,15 +117,17 @@ fn serve(
         }
         Some(WebFault::Reset) => return client.shutdown(Shutdown::Both),
         Some(WebFault::Slow) => thread::sleep(SLOW),
+        Some(WebFault::Blocked) => return client.read_to_end(&mut Vec::new()).map(drop),
         _ => {}
     }
     let mut server = TcpStream::connect(upstream)?;
     let head = request.strip_suffix(HEAD_END).unwrap_or(&request);
-    server.write_all(&[head, b"\r\nConnection: close", HEAD_END].concat())?;
+    server.write_all(&[head, b"\r\nConnection: close", HEAD_END, &content].concat())?;
     let mut answer = Vec::new();
     server.read_to_end(&mut answer)?;
     let body = answer.windows(4).position(|end| end == HEAD_END).map_or(0, |at| at + 4);
     match fault {
+        Some(WebFault::LostAnswer) => return client.shutdown(Shutdown::Both),
         Some(WebFault::Truncated) => answer.truncate(body + (answer.len() - body) / 2),
         Some(WebFault::WrongLength) if answer.len() > body => {
             let length = answer.len() - body;
@@ -131,4 +147,11 @@ fn read_head(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
         head.extend(byte);
     }
     Ok(head)
+}
+
+/// Returns the length of the content that follows this head.
+fn content_length(head: &[u8]) -> usize {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let length = head.split("\r\ncontent-length:").nth(1).and_then(|rest| rest.split('\r').next());
+    length.map_or(0, |length| length.trim().parse().unwrap())
 }

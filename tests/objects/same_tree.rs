@@ -271,13 +271,11 @@ fn errors_say_what_is_wrong_and_what_to_try() {
         output.assert_failure(1, &[&[&*cannot], named].concat());
         assert!(!output.err.contains(SECRET_KEY));
     }
-    for arguments in [&["worker", "create"][..], &["gc", "--older-than", "1d"]] {
-        let named = ["an object store is only read", "aws s3 sync"];
-        command(&url("a"), &[], arguments).assert_failure(1, &named);
-    }
+    let named = ["an object store is never deleted from", "a rule of the provider"];
+    command(&url("a"), &[], &["gc", "--older-than", "1d"]).assert_failure(1, &named);
     // The URL would be a relative path.
     let folder = tempfile::tempdir().unwrap();
     let mut init = swarmletfs(["init", &url("a")]);
     init.current_dir(folder.path());
-    run(init).assert_failure(1, &["an object store is only read"]);
+    run(init).assert_failure(1, &["an object store is no folder", "swarmletfs sync"]);
 }

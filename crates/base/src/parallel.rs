@@ -26,6 +26,12 @@ pub fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync)
     parallel_map_on(thread_count(), SERIAL_TIME, items, map)
 }
 
+/// Maps `items`, which mostly wait for something, and preserves their order. Several are in progress
+/// at once, however many processors there are.
+pub fn parallel_waits<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    parallel_map_on(THREADS_MAX, Duration::ZERO, items, map)
+}
+
 /// Maps `items` and preserves their order, until `deadline` passes. `map` may hand an item to
 /// another thread and wait for it, so twice as many items are in progress as there are processors.
 ///

@@ -11,11 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use md5::{Digest, Md5};
 use object_store::path::Path as Key;
 use object_store::{
     Attribute, Attributes, Error as RequestError, GetOptions, MultipartUpload, ObjectMeta,
     ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
+use swarmletfs_base::digest::to_hex;
 use swarmletfs_base::store::Time;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -32,6 +34,7 @@ pub const UPLOAD_PART: usize = 8 << 20;
 const MARK: Attribute = Attribute::Metadata(Cow::Borrowed("swarmletfs-writer"));
 /// Maximum number of objects that are deleted at the same time.
 const DELETIONS_MAX: usize = 16;
+const HASHED_AT_ONCE: usize = 64 << 10;
 /// Longest time for a listing. Each of its requests has its own deadline.
 const LISTING_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -367,6 +370,26 @@ impl BucketWriter {
     fn patience(&self) -> Duration {
         self.connection.deadline.saturating_mul(2)
     }
+}
+
+/// Returns the ETag that an object with the bytes of `source` has in most stores, if it was put as a
+/// whole: a hash, with quotes.
+///
+/// # Errors
+///
+/// `source` cannot be read.
+pub fn content_etag(source: &mut dyn Read) -> io::Result<String> {
+    let mut hash = Md5::new();
+    let mut buffer = vec![0; HASHED_AT_ONCE];
+    loop {
+        let count = match source.read(&mut buffer) {
+            Ok(0) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            count => count?,
+        };
+        hash.update(buffer.get(..count).ok_or(io::ErrorKind::InvalidData)?);
+    }
+    Ok(format!("\"{}\"", to_hex(hash.finalize().as_slice())))
 }
 
 /// Returns the next [`UPLOAD_PART`] bytes of `source`, or fewer at its end.

@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +37,7 @@ use crate::objects::{
     BucketWriter, Bytes, KeyEntry, ObjectSettings, PutCondition, PutError, RequestFailure,
     UPLOAD_PART, part_key, parts_prefix,
 };
+use crate::parallel::parallel_waits;
 use crate::store::{Disk, File, Store as _, Time};
 use crate::text::count;
 use swarmletfs_record::write::{EntryIdentity, Store, Worker};
@@ -45,8 +45,6 @@ use swarmletfs_record::write::{EntryIdentity, Store, Worker};
 /// Maximum size of a file that is put as a whole each time, in bytes. A part that is smaller is put
 /// again when the file has grown.
 const SMALL: u64 = 256 << 10;
-/// Maximum number of files that are put at the same time.
-const PUTS_MAX: usize = 8;
 /// Time without a change after which a large file that is no log is put before its worker ends.
 const REST: Duration = Duration::from_secs(10);
 /// Size of the end of an uploaded file that is compared before a part follows, in bytes.
@@ -422,7 +420,7 @@ impl<'a> WorkerUpload<'a> {
             let etag = self.uploader.bucket.put(&key, bytes, &PutCondition::Always)?;
             Ok(UploadedFile { version, etag, tail, ..UploadedFile::default() })
         };
-        let results = in_parallel(files, put);
+        let results = parallel_waits(files, put);
         let mut stop = None;
         for ((path, _), result) in files.iter().zip(results) {
             match result {
@@ -685,28 +683,6 @@ impl Read for FileReader<'_> {
         self.offset += count as u64;
         Ok(count)
     }
-}
-
-/// Calls `work` for each item, several at a time, and returns the results in order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let run = || {
-        while let Some((item, result)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            items.get(at).zip(results.get(at))
-        } {
-            *result.lock() = Some(work(item));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..items.len().min(PUTS_MAX) {
-            // Without a further thread, this one does all.
-            let _ = thread::Builder::new().name("upload".into()).spawn_scoped(scope, run);
-        }
-        run();
-    });
-    results.into_iter().filter_map(Mutex::into_inner).collect()
 }
 
 /// Returns a sentence about what waits, with the command that uploads it.

@@ -22,7 +22,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{
     AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatVfsMountFlags,
@@ -452,6 +452,11 @@ pub struct Temporary<'a> {
 }
 
 impl Temporary<'_> {
+    /// Sets the time of the last write.
+    pub fn set_modified(&self, time: SystemTime) -> Result<()> {
+        self.file.set_modified(time).map_err(from_io)
+    }
+
     /// Gives the file its name `to` in the directory `dir`, in place of a file that has the name.
     ///
     /// # Errors

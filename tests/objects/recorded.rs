@@ -1,0 +1,465 @@
+//! Recording into an object store: what arrives, whatever fails in between.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Store, read_range};
+
+use super::proxy::{Proxy, WebFault};
+use super::recorder::{Machine, files_in_bucket, session, take_step};
+use super::server::{Server, new_prefix, server, url};
+use crate::cli::program::{swarmletfs, wait_timeout};
+use crate::support::patience;
+use crate::support::scale::{is_full, sample, scale};
+
+/// Longest time of a command that uploads.
+const LIMIT: Duration = Duration::from_secs(60);
+/// An address at which nobody listens.
+const NOBODY: &str = "127.0.0.1:9";
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text).unwrap()
+}
+
+/// Returns a field of the metadata of a worker; `None` if there is none.
+fn field_of(server: &Server, prefix: &str, id: &str, field: &str) -> Option<Value> {
+    let bucket = swarmletfs_objects::open_if_any(Path::new(&url(prefix)), &server.settings());
+    let file = bucket.unwrap()?.open(&path(&format!("workers/{id}/metadata.json"))).ok()?;
+    let metadata: Value = serde_json::from_slice(&read_range(&*file, 0, 1 << 20).unwrap()).unwrap();
+    metadata.get(field).cloned()
+}
+
+fn status_of(server: &Server, prefix: &str, id: &str) -> Option<String> {
+    field_of(server, prefix, id, "status").map(|status| status.as_str().unwrap().to_owned())
+}
+
+/// Returns the files of a session that was recorded into a folder.
+fn files_in_folder(machine: &Machine<'_>, id: &str) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("swarm");
+    let store = store.to_str().unwrap();
+    machine.run(&["init", store]).assert_success();
+    for step in session(id) {
+        take_step(machine, &step, store).assert_success();
+    }
+    let disk = swarmletfs_base::store::Disk::open(Path::new(store)).unwrap();
+    let seen = crate::support::see_folder(&super::tree(disk), "workers").unwrap();
+    super::recorder::files_of(seen)
+}
+
+/// Returns the messages without their times.
+fn without_times(files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let strip = |line: &[u8]| match serde_json::from_slice::<Value>(line) {
+        Ok(mut value) => {
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("timestamp");
+            }
+            value.to_string().into_bytes()
+        }
+        Err(_) => line.to_vec(),
+    };
+    files
+        .into_iter()
+        .map(|(path, bytes)| match path.ends_with(".jsonl") {
+            true => (path, bytes.split(|byte| *byte == b'\n').flat_map(strip).collect()),
+            false => (path, bytes),
+        })
+        .collect()
+}
+
+/// Promise: A worker that is recorded into an object store has the files of one that is recorded
+/// into a folder.
+#[test]
+fn a_recorded_worker_has_the_files_of_one_in_a_folder() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    for step in session("w1") {
+        assert_eq!(take_step(&machine, &step, &url(&prefix)).assert_success().err, "");
+    }
+    let found = without_times(files_in_bucket(server, &prefix));
+    let expected = without_times(files_in_folder(&machine, "w1"));
+    assert!(expected.len() >= 4, "{expected:?}");
+    assert_eq!(found, expected);
+    assert_eq!(status_of(server, &prefix, "w1").as_deref(), Some("failed"));
+    // It is in the object store, so the spool forgets it.
+    assert_eq!(machine.spooled(), [""; 0]);
+    let finished = ["it has finished (failed)", "try a new worker"];
+    let again = ["worker", "finish", "w1", "--store", &url(&prefix)];
+    machine.run(&again).assert_failure(1, &finished);
+    machine
+        .run(&["worker", "finish", "w2", "--store", &url(&prefix)])
+        .assert_failure(1, &["cannot find worker w2"]);
+    // Notes reach a worker that has ended.
+    let annotate = ["worker", "annotate", "w1", "It is right.", "--store", &url(&prefix)];
+    machine.run(&annotate).assert_success();
+    let notes = field_of(server, &prefix, "w1", "supervisor_notes");
+    assert_eq!(notes, Some("It is right.".into()));
+    assert_eq!(status_of(server, &prefix, "w1").as_deref(), Some("failed"));
+    for (place, text) in [("write", "one"), ("append", "two")] {
+        let note = ["note", place, "plans/a.md", text, "--store", &url(&prefix)];
+        machine.run(&note).assert_success();
+    }
+    let read = machine.run(&["note", "read", "plans/a.md", "--store", &url(&prefix)]);
+    assert_eq!(read.assert_success().out, "one\ntwo\n");
+    let listed = machine.run(&["note", "list", "--store", &url(&prefix)]);
+    assert_eq!(listed.assert_success().out, "plans/a.md\n");
+}
+
+/// Asserts that everything of a session is in the object store, and nothing else.
+fn assert_arrived(server: &Server, machine: &Machine<'_>, prefix: &str, case: &str) {
+    let found = without_times(files_in_bucket(server, prefix));
+    let expected = without_times(files_in_folder(machine, "w1"));
+    assert_eq!(found, expected, "{case}");
+    assert_eq!(status_of(server, prefix, "w1").as_deref(), Some("failed"), "{case}");
+    assert_eq!(machine.spooled(), [""; 0], "{case}");
+    let keys = raw_keys(server, prefix);
+    assert!(!keys.iter().any(|key| key.contains(".parts/")), "{case}: {keys:?}");
+}
+
+fn raw_keys(server: &Server, prefix: &str) -> Vec<String> {
+    let bucket =
+        swarmletfs_objects::BucketWriter::open(Path::new(&url(prefix)), &server.settings());
+    bucket.unwrap().list("").unwrap().into_iter().map(|entry| entry.key).collect()
+}
+
+/// Asserts that what is there now is a part of the session: no wrong bytes, and no end before the
+/// files.
+fn assert_partly(server: &Server, expected: &BTreeMap<String, Vec<u8>>, prefix: &str, case: &str) {
+    let ended = status_of(server, prefix, "w1").is_some_and(|status| status != "running");
+    let found = without_times(files_in_bucket(server, prefix));
+    for (path, bytes) in &found {
+        let whole = expected.get(path).unwrap_or_else(|| panic!("{case}: {path}"));
+        assert!(whole.starts_with(bytes), "{case}: {path} is no beginning");
+    }
+    assert!(!ended || found == *expected, "{case}: the end is seen before {expected:?}");
+}
+
+/// Promise: If any request of a recorder to an object store fails, nothing is lost: the next
+/// command or `flush` uploads it.
+#[test]
+fn a_failure_of_any_request_of_a_recorder_loses_nothing() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(&server.address());
+    let record = |fault: WebFault, k: u64| {
+        let mut machine = Machine::new(server);
+        machine.address = proxy.address();
+        let prefix = new_prefix();
+        proxy.fail(fault, k, false);
+        for step in session("w1") {
+            take_step(&machine, &step, &url(&prefix)).assert_success();
+        }
+        let requests = proxy.heal();
+        machine.address = server.address();
+        machine.run(&["flush"]).assert_success();
+        assert_arrived(server, &machine, &prefix, &format!("{fault:?} at {k}"));
+        requests
+    };
+    let requests = record(WebFault::Reset, u64::MAX);
+    assert!((5..60).contains(&requests), "{requests} requests");
+    let faults = [WebFault::Status(500), WebFault::Reset, WebFault::LostAnswer, WebFault::Slow];
+    for (fault, k) in sample((0..requests).flat_map(|k| faults.map(|fault| (fault, k)))) {
+        record(fault, k);
+    }
+}
+
+/// Promise: If a recorder into an object store is killed at any moment, nothing is lost: `flush`
+/// uploads it.
+#[test]
+fn a_kill_at_any_request_of_a_recorder_loses_nothing() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(&server.address());
+    let expected = without_times(files_in_folder(&Machine::new(server), "w1"));
+    let record = |fault: WebFault, k: u64| {
+        let mut machine = Machine::new(server);
+        let prefix = new_prefix();
+        machine.address = proxy.address();
+        proxy.fail(fault, k, true);
+        let mut is_killed = false;
+        for (arguments, stdin) in session("w1") {
+            let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let url = url(&prefix);
+            arguments.extend(["--store", &url]);
+            let mut child = machine.start(&arguments, &stdin);
+            let begun = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                assert!(begun.elapsed() < patience(LIMIT), "{arguments:?}");
+                if proxy.count() > k && !is_killed {
+                    // The change of this command was made before its first request.
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    is_killed = true;
+                    proxy.heal();
+                    machine.address = server.address();
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_partly(server, &expected, &prefix, &format!("{fault:?} at {k}"));
+        }
+        let requests = proxy.heal();
+        machine.run(&["flush"]).assert_success();
+        assert_arrived(server, &machine, &prefix, &format!("kill at {k} with {fault:?}"));
+        requests
+    };
+    let requests = record(WebFault::Blocked, u64::MAX);
+    let faults = [WebFault::Blocked, WebFault::LostAnswer];
+    for (fault, k) in sample((0..requests).flat_map(|k| faults.map(|fault| (fault, k)))) {
+        record(fault, k);
+    }
+}
+
+/// Promise: Without a connection, commands record into the spool and say what waits, and `flush`
+/// uploads it later.
+#[test]
+fn offline_recording_waits_for_a_flush() {
+    let Some(server) = server() else { return };
+    let (mut machine, prefix) = (Machine::new(server), new_prefix());
+    machine.address = NOBODY.into();
+    for step in session("w1") {
+        let output = take_step(&machine, &step, &url(&prefix));
+        output.assert_success();
+        for text in ["wait in", "to be uploaded", "swarmletfs flush", "cannot be reached"] {
+            assert!(output.err.contains(text), "{text} is not in {output:#?}");
+        }
+    }
+    assert_eq!(machine.spooled(), ["w1"]);
+    let failed = machine.run(&["flush", "--json"]);
+    assert_eq!(failed.code, Some(1), "{failed:#?}");
+    let rows: Value = serde_json::from_str(&failed.out).unwrap();
+    assert_eq!(rows[0]["waiting"]["ended"], 1, "{rows}");
+    machine.address = server.address();
+    let flushed = machine.run(&["flush", "--store", &url(&prefix)]);
+    assert!(flushed.assert_success().out.contains("nothing waits"), "{flushed:#?}");
+    assert_arrived(server, &machine, &prefix, "offline");
+    assert!(machine.run(&["flush"]).assert_success().out.contains("uploaded 0 files"));
+}
+
+/// Promise: Two machines never share the id of a worker in an object store: the second one gets an
+/// error, or keeps its worker in its spool.
+#[test]
+fn two_machines_never_share_an_id() {
+    let Some(server) = server() else { return };
+    let prefix = new_prefix();
+    let url = url(&prefix);
+    let [one, mut two] = [Machine::new(server), Machine::new(server)];
+    let create = ["worker", "create", "--id", "w1", "--store", &url];
+    assert_eq!(one.run(&create).assert_success().out, "w1\n");
+    two.run(&create).assert_failure(1, &["cannot create worker w1", "the id is taken"]);
+    assert_eq!(two.spooled(), [""; 0]);
+    let finish = ["worker", "finish", "w1", "--store", &url];
+    two.run(&finish).assert_failure(1, &["another machine", "records it"]);
+    two.address = NOBODY.into();
+    two.run(&create).assert_success();
+    let put = ["worker", "put", "w1", "notes/two.md", "--store", &url];
+    two.run_with(&put, "of the second machine").assert_success();
+    two.run(&finish).assert_success();
+    two.address = server.address();
+    let flushed = two.run(&["flush"]);
+    let named = ["cannot upload worker w1", "another worker with this id", "swarmletfs sync"];
+    assert_eq!(flushed.code, Some(1), "{flushed:#?}");
+    assert!(named.iter().all(|text| flushed.err.contains(text)), "{flushed:#?}");
+    // Nothing of it was mixed with the first one, and nothing is lost.
+    assert_eq!(two.spooled(), ["w1"]);
+    assert!(!raw_keys(server, &prefix).iter().any(|key| key.contains("two.md")));
+    one.run(&finish).assert_success();
+    assert_eq!(status_of(server, &prefix, "w1").as_deref(), Some("completed"));
+    assert_eq!(one.spooled(), [""; 0]);
+    // An id stays taken after its worker was uploaded.
+    one.run(&create).assert_failure(1, &["the id is taken"]);
+}
+
+/// Promise: A spool that is full stops a recorder with an error, and what was recorded before stays.
+#[test]
+fn a_full_spool_stops_the_recorder() {
+    let Some(server) = server() else { return };
+    let (mut machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    machine.address = NOBODY.into();
+    machine.run(&["worker", "create", "--id", "w1", "--store", &url]).assert_success();
+    let limited = |machine: &Machine<'_>, path: &str, size: usize| {
+        let put = ["worker", "put", "w1", path, "--store", &url, "--spool-max", "100k"];
+        machine.run_with(&put, vec![b'x'; size])
+    };
+    limited(&machine, "a", 60_000).assert_success();
+    let named = ["its spool", "is full", "swarmletfs flush", "--spool-max"];
+    limited(&machine, "b", 60_000).assert_failure(1, &named);
+    let record = ["record", "--worker", "w1", "--store", &url, "--spool-max", "100k", "--"];
+    let output = machine.run(&[&record[..], &["head", "-c", "300000", "/dev/zero"]].concat());
+    assert_eq!(output.code, Some(125), "{:#?}", output.err);
+    assert!(output.err.contains("is full"), "{:#?}", output.err);
+    machine.address = server.address();
+    machine.run(&["worker", "finish", "w1", "--store", &url]).assert_success();
+    machine.run(&["flush"]).assert_success();
+    let files = files_in_bucket(server, &prefix);
+    assert!(files.keys().any(|path| path.contains("tool_calls")), "{files:?}");
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    assert_eq!(bucket.stat(&path("workers/w1/a")).unwrap().size, 60_000);
+    assert!(bucket.stat(&path("workers/w1/b")).is_err());
+    // With a connection, the spool empties, so more fits than its limit.
+    machine.run(&["worker", "create", "--id", "w2", "--store", &url]).assert_success();
+}
+
+/// Promise: A file that grows in an object store is always a beginning of what was recorded, and the
+/// whole file in the end.
+#[test]
+fn a_growing_file_is_always_a_beginning() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    machine.run(&["worker", "create", "--id", "w1", "--store", &url]).assert_success();
+    let mut command = machine.command(&["record", "--worker", "w1", "--store", &url]);
+    command.args(["--tool", "log", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let line = |number: usize| format!("line {number} of the output of a command that runs\n");
+    let lines: usize = 60_000;
+    let whole: Vec<u8> = (0..lines).flat_map(|number| line(number).into_bytes()).collect();
+    let output = path("workers/w1/tool_calls/001_log.txt");
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let (mut seen, mut sizes) = (0, Vec::new());
+    let mut look = || {
+        let Ok(file) = bucket.open(&output) else { return 0 };
+        let Ok(bytes) = read_range(&*file, 0, 2 * whole.len()) else { return 0 };
+        assert!(whole.starts_with(&bytes), "{} bytes are no beginning", bytes.len());
+        assert!(bytes.len() >= seen, "{} bytes after {seen}", bytes.len());
+        seen = bytes.len();
+        if sizes.last() != Some(&seen) {
+            sizes.push(seen);
+        }
+        seen
+    };
+    for chunk in whole.chunks(whole.len() / 4 + 1) {
+        stdin.write_all(chunk).unwrap();
+        let written = look() + chunk.len() / 2;
+        let begun = Instant::now();
+        while look() < written {
+            assert!(begun.elapsed() < patience(LIMIT));
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    drop(stdin);
+    assert!(wait_timeout(&mut child, patience(LIMIT)).unwrap().success());
+    assert!(raw_keys(server, &prefix).iter().any(|key| key.contains(".parts/")));
+    machine.run(&["worker", "finish", "w1", "--store", &url]).assert_success();
+    let begun = Instant::now();
+    while look() < whole.len() {
+        assert!(begun.elapsed() < patience(LIMIT));
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(sizes.len() >= 4, "{sizes:?}");
+    assert!(!raw_keys(server, &prefix).iter().any(|key| key.contains(".parts/")));
+}
+
+/// Records workers one after the other until `end`. Returns their ids.
+fn record_until(machine: &Machine<'_>, url: &str, recorder: usize, end: Instant) -> Vec<String> {
+    let mut ids = Vec::new();
+    while Instant::now() < end {
+        let id = format!("r{recorder}-{}", ids.len());
+        for step in session(&id) {
+            take_step(machine, &step, url).assert_success();
+        }
+        ids.push(id);
+    }
+    ids
+}
+
+/// Reads the workers until `end`. Each file must be as the session writes it.
+fn read_until(server: &Server, prefix: &str, end: Instant) -> usize {
+    let expected = without_times(files_in_folder(&Machine::new(server), "w1"));
+    let mut reads = 0;
+    while Instant::now() < end {
+        for (path, bytes) in without_times(files_in_bucket(server, prefix)) {
+            let (_, name) = path.trim_start_matches('/').split_once('/').unwrap();
+            let whole = expected.iter().find(|(path, _)| path.ends_with(&format!("/{name}")));
+            let (_, whole) = whole.unwrap_or_else(|| panic!("{path}"));
+            assert!(whole.starts_with(&bytes), "{path} is no beginning");
+            reads += 1;
+        }
+    }
+    reads
+}
+
+/// Runs recorders, half of them with a spool that they share, beside readers.
+fn record_and_read(recorders: usize, readers: usize, time: Duration) {
+    let Some(server) = server() else { return };
+    let prefix = new_prefix();
+    let url = url(&prefix);
+    let machines = [Machine::new(server), Machine::new(server)];
+    let end = Instant::now() + time;
+    let (ids, reads) = thread::scope(|scope| {
+        let recording: Vec<_> = (0..recorders)
+            .map(|number| {
+                let (machine, url) = (&machines[number % machines.len()], &url);
+                scope.spawn(move || record_until(machine, url, number, end))
+            })
+            .collect();
+        let reading: Vec<_> =
+            (0..readers).map(|_| scope.spawn(|| read_until(server, &prefix, end))).collect();
+        let ids: Vec<String> =
+            recording.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        (ids, reading.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>())
+    });
+    for machine in &machines {
+        machine.run(&["flush"]).assert_success();
+        assert_eq!(machine.spooled(), [""; 0]);
+    }
+    let found = files_in_bucket(server, &prefix);
+    for id in &ids {
+        assert_eq!(status_of(server, &prefix, id).as_deref(), Some("failed"), "{id}");
+        let outputs = found.keys().filter(|path| path.contains(&format!("{id}/"))).count();
+        assert!(outputs >= 4, "{id} has {outputs} files");
+    }
+    eprintln!("{} workers by {recorders} recorders, {reads} reads by {readers} readers", ids.len());
+}
+
+#[test]
+fn recorders_and_readers_at_once_lose_and_mix_nothing() {
+    let (recorders, readers, seconds) = match is_full() {
+        true => (16, 8, scale(10)),
+        false => (4, 2, 4),
+    };
+    record_and_read(recorders, readers, Duration::from_secs(seconds as u64));
+}
+
+#[test]
+fn run_records_into_an_object_store() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let workspace = tempfile::tempdir().unwrap();
+    fs::write(workspace.path().join("a.txt"), "old\n").unwrap();
+    let run = |script: &str, id: &str| {
+        let mut command = machine.command(&["run", "--engine", "copy", "--no-sandbox"]);
+        command.args(["--id", id, "--task", "Change a file", "--store", &url, "--workspace"]);
+        command.arg(workspace.path()).args(["--", "sh", "-c", script]);
+        crate::cli::program::run(command)
+    };
+    run("echo looked", "w1").assert_success();
+    assert_eq!(status_of(server, &prefix, "w1").as_deref(), Some("completed"));
+    assert_eq!(machine.spooled(), [""; 0]);
+    run("echo new > a.txt", "w2").assert_success();
+    // Its changes wait for a decision, here.
+    assert_eq!(machine.spooled(), ["w2"]);
+    assert_eq!(status_of(server, &prefix, "w2").as_deref(), Some("completed"));
+    machine.run(&["apply", "w2", "--store", &url]).assert_success();
+    assert_eq!(fs::read_to_string(workspace.path().join("a.txt")).unwrap(), "new\n");
+    assert_eq!(machine.spooled(), [""; 0]);
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let log = bucket.open(&path("workers/w1/logs/execution.log")).unwrap();
+    assert_eq!(read_range(&*log, 0, 99).unwrap(), b"looked\n");
+    assert!(bucket.stat(&path("workers/w2/changes.json")).is_ok());
+}
+
+#[test]
+fn flush_without_a_spool_has_nothing_to_do() {
+    let state = tempfile::tempdir().unwrap();
+    let mut command = swarmletfs(["flush"]);
+    command.env("XDG_STATE_HOME", state.path());
+    assert_eq!(crate::cli::program::run(command).assert_success().out, "no spool is there\n");
+}
