@@ -274,7 +274,8 @@ fn two_machines_never_share_an_id() {
     one.run(&create).assert_failure(1, &["the id is taken"]);
 }
 
-/// Promise: A spool that is full stops a recorder with an error, and what was recorded before stays.
+/// Promise: A spool that is full stops a recorder with an error, and what was recorded before
+/// stays.
 #[test]
 fn a_full_spool_stops_the_recorder() {
     let Some(server) = server() else { return };
@@ -305,8 +306,8 @@ fn a_full_spool_stops_the_recorder() {
     machine.run(&["worker", "create", "--id", "w2", "--store", &url]).assert_success();
 }
 
-/// Promise: A file that grows in an object store is always a beginning of what was recorded, and the
-/// whole file in the end.
+/// Promise: A file that grows in an object store is always a beginning of what was recorded, and
+/// the whole file in the end.
 #[test]
 fn a_growing_file_is_always_a_beginning() {
     let Some(server) = server() else { return };

@@ -1,4 +1,5 @@
-//! Object stores as stores that are read, and their objects to write: S3 and its relatives, Google Cloud Storage, Azure.
+//! Object stores as stores that are read, and writing their objects: S3 and its relatives, Google
+//! Cloud Storage, Azure.
 //!
 //! ```text
 //! bucket_url       the URL: a provider, a bucket, and the prefix of the keys

@@ -372,8 +372,8 @@ impl BucketWriter {
     }
 }
 
-/// Returns the ETag that an object with the bytes of `source` has in most stores, if it was put as a
-/// whole: a hash, with quotes.
+/// Returns the ETag that an object with the bytes of `source` has in most stores, if it was put as
+/// a whole: a hash, with quotes.
 ///
 /// # Errors
 ///

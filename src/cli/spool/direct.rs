@@ -1,4 +1,4 @@
-//! Changes of objects without a spool: of workers that have ended, and of the notes of a supervisor.
+//! Changes of objects without a spool: of workers that have ended, and of a supervisor's notes.
 //!
 //! They need a connection. An object that is changed is replaced only if nobody else changed it
 //! since it was read; otherwise the change is made again.

@@ -5,8 +5,8 @@
 //! whoever sees the end of a worker sees all of it. Each step can be repeated, so a crash between
 //! any two requests loses nothing and shows nothing wrong:
 //!
-//! - The first object of a worker is its metadata, as of a worker that runs. It is put only if there
-//!   is none, with the mark of the worker.
+//! - The first object of a worker is its metadata, as of a worker that runs. It is put only if
+//!   there is none, with the mark of the worker.
 //! - Parts are deleted before a file is replaced by another one, and after it is put as a whole.
 //! - What was uploaded is written down after a request, except that a file may have parts from now
 //!   on, which is written down before the first one.
