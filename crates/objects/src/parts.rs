@@ -6,10 +6,10 @@
 //! that is left over when F was written as a whole, changes nothing.
 //!
 //! **A transcript** of the Claude Agent SDK, as its S3 store of sessions writes it. Each append is
-//! an object `PROJECT/SESSION/part-MILLISECONDS-HEX.jsonl`. The parts in the order of their names are
-//! the transcript, and each ends with a line. They are shown as one file `PROJECT/SESSION.jsonl`,
-//! the place that the program itself uses. The parts of a subagent are in a directory whose name is
-//! the path of its file in the session, with `/` or with `%2F`.
+//! an object `PROJECT/SESSION/part-MILLISECONDS-HEX.jsonl`. The parts, in the order of their names,
+//! are the transcript, and each ends with a line. They are shown as one file
+//! `PROJECT/SESSION.jsonl`, the place that the program itself uses. The parts of a subagent are in
+//! a directory whose name is the path of its file in the session, with `/` or with `%2F`.
 
 use std::collections::BTreeMap;
 

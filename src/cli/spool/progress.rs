@@ -1,9 +1,9 @@
 //! What was uploaded of the workers of a spool.
 //!
-//! Each worker has a file. It is replaced as a whole, only by the holder of the lock of uploads. The
-//! mark of a worker has a file of its own. It is a random text that the first object of the worker in the object
-//! store gets, so that this spool knows it again. It is made before the first request, so that a
-//! crash after it does not make the worker look like one of another machine.
+//! Each worker has a file. It is replaced as a whole, only by the holder of the lock of uploads.
+//! The mark of a worker has a file of its own. It is a random text that the first object of the
+//! worker in the object store gets, so that this spool knows it again. It is made before the first
+//! request, so that a crash after it does not make the worker look like one of another machine.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
