@@ -24,7 +24,7 @@ use super::write_args::{self, survive_size_limits};
 use crate::error::Error as PathError;
 use crate::name::RelPath;
 use crate::parallel::parallel_waits;
-use crate::store::{Disk, File, Kind, Meta, Store, Time, is_object_url, read_whole};
+use crate::store::{Disk, File, Kind, Meta, Store, is_object_url, read_whole};
 use crate::text::count;
 use crate::trace::swarmlet::{
     AUDIT, DRAFTS, INDEX, METADATA, METADATA_MAX, REGISTRY, TOMBSTONES, WORKERS,

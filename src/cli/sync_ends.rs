@@ -157,7 +157,7 @@ impl Target for FolderTarget {
     }
 
     fn put(&self, path: &RelPath, source: &mut dyn Read, modified: Time) -> Result<(), CopyError> {
-        let put = || -> PathResult<()> {
+        let mut put = || -> PathResult<()> {
             let name: Name = path.file_name().ok_or(PathError::InvalidName)?;
             let parent = self.parent(path)?;
             let temporary = parent.write_temporary(source)?;
