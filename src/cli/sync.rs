@@ -177,12 +177,6 @@ fn must_be_apart(source: &Path, dest: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file to copy, or a directory.
-struct SourceFile {
-    path: RelPath,
-    meta: Meta,
-}
-
 struct Sync {
     source: Arc<dyn Store>,
     /// True if times of the source are those of this machine.
@@ -249,7 +243,7 @@ impl Sync {
         &mut self,
         path: RelPath,
         kind: Kind,
-        files: &mut Vec<SourceFile>,
+        files: &mut Vec<RelPath>,
         folders: &mut Vec<RelPath>,
     ) {
         match kind {
@@ -258,7 +252,7 @@ impl Sync {
             Kind::Folder => folders.push(path),
             Kind::File if !self.target.can_name(&path) => self.report.skipped += 1,
             Kind::File => match self.source.stat(&path) {
-                Ok(meta) if meta.kind == Kind::File => files.push(SourceFile { path, meta }),
+                Ok(meta) if meta.kind == Kind::File => files.push(path),
                 Ok(_) => self.report.skipped += 1,
                 Err(error) if error.is_not_found() => {}
                 Err(error) => self.report.fail(&path, &error.to_string()),
@@ -284,7 +278,7 @@ impl Sync {
                 }
             }
         }
-        files.retain(|file| file.path != path);
+        files.retain(|file| *file != path);
         let failed = self.report.failed;
         self.copy_files(&files)?;
         if self.report.failed > failed {
@@ -324,13 +318,13 @@ impl Sync {
         Ok(read_whole(&*self.source, path, METADATA_MAX)?.map(|bytes| (bytes, meta)))
     }
 
-    fn copy_files(&mut self, files: &[SourceFile]) -> anyhow::Result<()> {
-        let copied = parallel_waits(files, |file| self.copy_file(file));
-        for (file, copied) in files.iter().zip(copied) {
+    fn copy_files(&mut self, files: &[RelPath]) -> anyhow::Result<()> {
+        let copied = parallel_waits(files, |path| self.copy_file(path));
+        for (path, copied) in files.iter().zip(copied) {
             match copied {
-                Ok((difference, bytes)) => self.count(&file.path, difference, bytes),
+                Ok((difference, bytes)) => self.count(path, difference, bytes),
                 Err(CopyError::Fatal(error)) => return Err(error),
-                Err(CopyError::File(problem)) => self.report.fail(&file.path, &problem),
+                Err(CopyError::File(problem)) => self.report.fail(path, &problem),
                 Err(CopyError::Gone) => {}
             }
         }
@@ -351,17 +345,17 @@ impl Sync {
         }
     }
 
-    fn copy_file(&self, file: &SourceFile) -> Result<(Difference, u64), CopyError> {
-        let opened = match self.source.open(&file.path) {
+    fn copy_file(&self, path: &RelPath) -> Result<(Difference, u64), CopyError> {
+        let opened = match self.source.open(path) {
             Err(error) if error.is_not_found() => return Err(CopyError::Gone),
             opened => opened.map_err(|error| CopyError::File(error.to_string()))?,
         };
         // The file may have grown since; this is what is copied.
         let meta = opened.meta().map_err(|error| CopyError::File(error.to_string()))?;
-        let difference = self.difference(&file.path, &*opened, &meta)?;
+        let difference = self.difference(path, &*opened, &meta)?;
         if difference != Difference::None && !self.is_dry {
             let mut reader = SourceReader { file: &*opened, offset: 0, end: meta.size };
-            self.target.put(&file.path, &mut reader, meta.mtime)?;
+            self.target.put(path, &mut reader, meta.mtime)?;
         }
         Ok((difference, meta.size))
     }
