@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
 use tracing::debug;
 
@@ -53,6 +54,16 @@ impl SpoolSession {
         quiet: bool,
     ) -> anyhow::Result<SpoolSession> {
         let spool = Spool::of(url)?;
+        // A signal for this process must reach the thread that waits for it, as for the end of a
+        // command. So no thread that is started here takes one.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let mask = mask.context("cannot block signals")?;
+        let begun = SpoolSession::start(spool, space_max, quiet);
+        mask.thread_set_mask().context("cannot receive signals")?;
+        begun
+    }
+
+    fn start(spool: Spool, space_max: u64, quiet: bool) -> anyhow::Result<SpoolSession> {
         let bucket = writer(&spool.url, DEADLINE)?;
         spool.make()?;
         let end: Arc<Mutex<Option<Instant>>> = Arc::default();
@@ -117,7 +128,7 @@ impl SpoolSession {
     /// Replaces the error of a change of a worker that is not in the spool, or of a full spool.
     pub(in crate::cli) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         if self.space.is_used_up() {
-            return error.context(full(&self.spool, self.space_max));
+            return anyhow!(full(&self.spool, self.space_max));
         }
         let worker = error.chain().find_map(|cause| match cause.downcast_ref::<Error>() {
             Some(Error::NoWorker { worker, .. } | Error::Gone { worker, .. }) => Some(worker),
