@@ -97,10 +97,15 @@ pub fn take_step(machine: &Machine<'_>, (arguments, stdin): &Step, store: &str) 
 /// Returns the files of all workers in the object store; empty if there are none. Times and paths
 /// in JSON differ between recordings, and are left out.
 pub fn files_in_bucket(server: &Server, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+    try_files_in_bucket(server, prefix).unwrap()
+}
+
+/// Returns the files as [`files_in_bucket`] does; `None` if one cannot be read now.
+pub fn try_files_in_bucket(server: &Server, prefix: &str) -> Option<BTreeMap<String, Vec<u8>>> {
     let opened = swarmletfs_objects::open_if_any(Path::new(&url(prefix)), &server.settings());
     match opened.unwrap() {
-        Some(bucket) => files_of(see_folder(&tree(bucket), "workers").unwrap()),
-        None => BTreeMap::new(),
+        Some(bucket) => Some(files_of(see_folder(&tree(bucket), "workers").ok()?)),
+        None => Some(BTreeMap::new()),
     }
 }
 
