@@ -17,7 +17,7 @@ use super::recorder::{Machine, files_in_bucket, session, take_step, try_files_in
 use super::server::{Server, new_prefix, server, url};
 use crate::cli::program::{swarmletfs, wait_timeout};
 use crate::support::patience;
-use crate::support::scale::{is_full, sample, scale};
+use crate::support::scale::{is_exhaustive, sample, scale};
 
 /// Longest time of a command that uploads.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -423,7 +423,7 @@ fn record_and_read(recorders: usize, readers: usize, time: Duration) {
 
 #[test]
 fn recorders_and_readers_at_once_lose_and_mix_nothing() {
-    let (recorders, readers, seconds) = match is_full() {
+    let (recorders, readers, seconds) = match is_exhaustive() {
         true => (16, 8, scale(10)),
         false => (4, 2, 4),
     };

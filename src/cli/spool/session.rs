@@ -114,7 +114,7 @@ impl SpoolSession {
     pub(in crate::cli) fn check_new_workers(&self) -> NewWorkerCheck {
         let (spool, bucket) = (self.spool.clone(), self.bucket.clone());
         let (end, failure) = (self.end.clone(), self.failure.clone());
-        NewWorkerCheck(Arc::new(move |id, _| {
+        NewWorkerCheck(Arc::new(move |id| {
             let claimed = Uploader::new(&spool, bucket.clone(), end.clone())
                 .and_then(|uploader| uploader.claim(id));
             claimed.unwrap_or_else(|error| {

@@ -73,9 +73,9 @@ impl SpaceLimit {
     }
 }
 
-/// Decides whether a worker that was created, with its id and its directory, may keep the id.
+/// Decides whether a worker that was created, with its id, may keep it.
 #[derive(Clone)]
-pub struct NewWorkerCheck(pub Arc<dyn Fn(&Name, &Dir) -> bool + Send + Sync>);
+pub struct NewWorkerCheck(pub Arc<dyn Fn(&Name) -> bool + Send + Sync>);
 
 impl fmt::Debug for NewWorkerCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

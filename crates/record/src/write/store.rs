@@ -151,7 +151,7 @@ impl Store {
     /// The id is taken, a value cannot be written, or the store cannot be written.
     pub fn create_worker(&self, new: NewWorker) -> Result<Worker> {
         let worker = new_worker::create(&self.0, new)?;
-        if self.0.options.check.as_ref().is_none_or(|check| (check.0)(worker.id(), worker.folder()))
+        if self.0.options.check.as_ref().is_none_or(|check| (check.0)(worker.id()))
         {
             return Ok(worker);
         }
