@@ -1,4 +1,4 @@
-//! `swarmletfs flush`: uploads what waits in the spools of object stores.
+//! `swarmletfs flush`: uploads the files that wait in the spools of object stores.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub(super) struct FlushArgs {
     quiet: bool,
 }
 
-/// Uploads what waits.
+/// Uploads the files that wait.
 ///
 /// # Errors
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
-use super::sync_ends::Target;
+use super::sync_ends::SyncTarget;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 use crate::catalog::Source;
@@ -29,7 +29,7 @@ pub(super) fn open_source(url: &Path) -> anyhow::Result<Arc<dyn Store>> {
     refuse(url)
 }
 
-pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn Target>> {
+pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn SyncTarget>> {
     refuse(url)
 }
 

@@ -13,7 +13,7 @@ use swarmletfs_record::write::{NewWorkerCheck, NotePlace, SpaceLimit};
 /// No build without object stores has one.
 pub(super) enum SpoolSession {}
 
-/// What waits to be uploaded: nothing.
+/// The files that wait to be uploaded: none.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) files: u64,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::mount_options::default_cache_dir;
-use super::sync_ends::{CopyError, FoundCopy, Target, have_same_bytes};
+use super::sync_ends::{CopyError, FoundCopy, SyncTarget, have_same_bytes};
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 use crate::catalog::Source;
@@ -103,7 +103,7 @@ pub(super) fn open_source(url: &Path) -> anyhow::Result<Arc<dyn Store>> {
 /// # Errors
 ///
 /// The URL is wrong.
-pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn Target>> {
+pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn SyncTarget>> {
     let settings = ObjectSettings { deadline: COPY_DEADLINE, ..ObjectSettings::default() };
     let bucket = BucketWriter::open(url, &settings)?;
     Ok(Box::new(BucketTarget { bucket, in_parts: Mutex::default() }))
@@ -130,7 +130,7 @@ impl BucketTarget {
     }
 }
 
-impl Target for BucketTarget {
+impl SyncTarget for BucketTarget {
     fn list(&self) -> anyhow::Result<BTreeMap<String, FoundCopy>> {
         let listed = self.bucket.list("").map_err(|failure| self.cannot("list", &failure))?;
         let mut copies = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Spools: local stores whose workers are uploaded to an object store.
 //!
 //! A command that writes to `s3://…` writes to a store of its own user on this machine, exactly as
-//! to any other store. What it wrote is then uploaded, so a command works without a connection, and
-//! what a crash leaves behind is uploaded later. A worker that has ended and lies in the object
+//! to any other store. Its files are then uploaded, so a command works without a connection, and a
+//! crash loses none of them. A worker that has ended and lies in the object
 //! store as a whole is removed from the spool.
 //!
 //! ```text

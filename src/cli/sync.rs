@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::exit::{self, UsageError};
 use super::object_stores;
-use super::sync_ends::{CopyError, FolderTarget, FoundCopy, Target};
+use super::sync_ends::{CopyError, FolderTarget, FoundCopy, SyncTarget};
 use super::terminal::{display_path, print_message};
 use super::tree_commands::format::human_size;
 use super::write_args::{self, survive_size_limits};
@@ -114,7 +114,7 @@ pub(super) fn run(arguments: &SyncArgs) -> anyhow::Result<ExitCode> {
     survive_size_limits()?;
     let source = open_source(&arguments.source)?;
     must_be_apart(&arguments.source, &arguments.dest)?;
-    let target: Box<dyn Target> = match is_object_url(&arguments.dest) {
+    let target: Box<dyn SyncTarget> = match is_object_url(&arguments.dest) {
         true => object_stores::open_target(&arguments.dest)?,
         false => Box::new(FolderTarget::open(&arguments.dest, arguments.dry_run)?),
     };
@@ -185,7 +185,7 @@ struct Sync {
     recorded: Option<write::Store>,
     /// The files that are in the target already.
     copies: BTreeMap<String, FoundCopy>,
-    target: Box<dyn Target>,
+    target: Box<dyn SyncTarget>,
     is_dry: bool,
     report: SyncReport,
 }

@@ -28,7 +28,7 @@ pub(super) struct FoundCopy {
 }
 
 /// A place that files are copied to.
-pub(super) trait Target: Send + Sync {
+pub(super) trait SyncTarget: Send + Sync {
     /// Lists the files that are there, by their paths.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl FolderTarget {
     }
 }
 
-impl Target for FolderTarget {
+impl SyncTarget for FolderTarget {
     fn list(&self) -> anyhow::Result<BTreeMap<String, FoundCopy>> {
         let mut copies = BTreeMap::new();
         let Some(folder) = &self.folder else { return Ok(copies) };

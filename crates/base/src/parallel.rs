@@ -26,8 +26,8 @@ pub fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync)
     parallel_map_on(thread_count(), SERIAL_TIME, items, map)
 }
 
-/// Maps `items`, which mostly wait for something, and preserves their order. Several are in progress
-/// at once, however many processors there are.
+/// Maps `items`, which mostly wait for something, and preserves their order. Several are in
+/// progress at once, however many processors there are.
 pub fn parallel_waits<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
     parallel_map_on(THREADS_MAX, Duration::ZERO, items, map)
 }

@@ -28,7 +28,7 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
-    /// Returns what it means for a request with this purpose.
+    /// Returns the kind of the same failure for a request with this purpose.
     fn of_purpose(self, purpose: Purpose) -> FailureKind {
         match (self, purpose) {
             (FailureKind::Denied, Purpose::Write) => FailureKind::ReadOnly,

@@ -74,7 +74,7 @@ pub(super) fn explain_absence(bucket: &BucketWriter, worker: &str) -> anyhow::Er
 /// # Errors
 ///
 /// There is no such worker, or the object store cannot be written.
-pub(in crate::cli) fn annotate(url: &str, id: &[u8], notes: &str) -> anyhow::Result<()> {
+pub(crate) fn annotate(url: &str, id: &[u8], notes: &str) -> anyhow::Result<()> {
     let bucket = writer(url, DEADLINE)?;
     let name = Name::new(id).with_context(|| "cannot use the id of the worker")?;
     let id = name.display();
@@ -100,7 +100,7 @@ pub(in crate::cli) fn annotate(url: &str, id: &[u8], notes: &str) -> anyhow::Res
 /// # Errors
 ///
 /// The path leads elsewhere, or the object store cannot be written.
-pub(in crate::cli) fn write_note(
+pub(crate) fn write_note(
     url: &str,
     path: &RelPath,
     content: &[u8],
@@ -125,7 +125,7 @@ pub(in crate::cli) fn write_note(
 /// # Errors
 ///
 /// The object store cannot be read.
-pub(in crate::cli) fn list_notes(url: &str) -> anyhow::Result<Vec<KeyEntry>> {
+pub(crate) fn list_notes(url: &str) -> anyhow::Result<Vec<KeyEntry>> {
     let bucket = writer(url, DEADLINE)?;
     let prefix = format!("{SUPERVISOR}/");
     let listed = bucket.list(&prefix).with_context(|| format!("cannot list the notes of {url}"))?;

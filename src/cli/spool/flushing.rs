@@ -13,32 +13,32 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Longest time to wait for uploads of other processes.
 const LOCK_MAX: Duration = Duration::from_secs(60);
 
-/// What a flush did for one spool.
+/// The work of a flush for one spool.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct FlushedSpool {
-    pub(in crate::cli) url: String,
+pub(crate) struct FlushedSpool {
+    pub(crate) url: String,
     /// Numbers of uploads and bytes.
-    pub(in crate::cli) files: u64,
-    pub(in crate::cli) bytes: u64,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
     /// Workers that appeared in the object store, and workers that are there as a whole now.
-    pub(in crate::cli) opened: u64,
-    pub(in crate::cli) closed: u64,
+    pub(crate) opened: u64,
+    pub(crate) closed: u64,
     /// Size of the latter, in bytes.
-    pub(in crate::cli) closed_bytes: u64,
-    pub(in crate::cli) waiting: Waiting,
+    pub(crate) closed_bytes: u64,
+    pub(crate) waiting: Waiting,
     /// Why something waits, with the remedy.
-    pub(in crate::cli) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
-/// Uploads what waits in the spool of `url`, or in all spools, and prints the problems of single
+/// Uploads the files that wait in the spool of `url`, or in all spools, and prints the problems of single
 /// workers.
 ///
 /// # Errors
 ///
 /// The spools cannot be read.
-pub(in crate::cli) fn flush(url: Option<&Path>) -> anyhow::Result<Vec<FlushedSpool>> {
+pub(crate) fn flush(url: Option<&Path>) -> anyhow::Result<Vec<FlushedSpool>> {
     let spools = match url {
-        Some(url) => vec![Spool::of(url)?],
+        Some(url) => vec![Spool::for_url(url)?],
         None => Spool::list()?,
     };
     let flushed = spools.iter().filter(|spool| spool.exists() || url.is_some()).map(flush_one);

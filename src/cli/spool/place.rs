@@ -9,7 +9,7 @@ use std::{io, thread};
 
 use anyhow::{Context, bail};
 
-use super::progress::{Progress, WorkerProgress};
+use super::progress::{UploadProgress, WorkerProgress};
 use crate::cli::discover::state_folder;
 use crate::cli::terminal::display_path;
 use crate::digest::{digest, to_hex};
@@ -27,7 +27,7 @@ const STORE: &str = "store";
 /// The file with the URL.
 const URL: &str = "url";
 const URL_MAX: u64 = 64 << 10;
-/// Directory of what was uploaded.
+/// Directory of the progress of uploads.
 const PROGRESS: &str = "uploaded";
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Deepest directory of a worker that is uploaded.
@@ -36,9 +36,9 @@ pub(super) const WORKERS: &str = "workers";
 
 /// A spool: the part of an object store that it is for, and its directory.
 #[derive(Debug, Clone)]
-pub(in crate::cli) struct Spool {
+pub(crate) struct Spool {
     /// The URL, without a `/` at its end.
-    pub(in crate::cli) url: String,
+    pub(crate) url: String,
     path: PathBuf,
 }
 
@@ -50,22 +50,22 @@ pub(super) struct SpoolFile {
     pub(super) meta: Meta,
 }
 
-/// What a spool holds that is not in the object store.
+/// Files of a spool that are not in the object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::cli) struct Waiting {
-    pub(in crate::cli) files: u64,
-    pub(in crate::cli) bytes: u64,
-    pub(in crate::cli) workers: u64,
+pub(crate) struct Waiting {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) workers: u64,
     /// Workers among them that have ended.
-    pub(in crate::cli) ended: u64,
+    pub(crate) ended: u64,
 }
 
 impl Waiting {
-    pub(in crate::cli) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.files == 0 && self.workers == 0
     }
 
-    pub(in crate::cli) fn add(&mut self, other: &Waiting) {
+    pub(crate) fn add(&mut self, other: &Waiting) {
         self.files += other.files;
         self.bytes += other.bytes;
         self.workers += other.workers;
@@ -79,7 +79,7 @@ impl Spool {
     /// # Errors
     ///
     /// There is no state folder, or the URL is no text.
-    pub(in crate::cli) fn of(url: &Path) -> anyhow::Result<Spool> {
+    pub(crate) fn for_url(url: &Path) -> anyhow::Result<Spool> {
         let Some(text) = url.to_str() else {
             bail!("cannot use {} as a store: it is not UTF-8", display_path(url));
         };
@@ -94,7 +94,7 @@ impl Spool {
     /// # Errors
     ///
     /// There is no state folder, or it cannot be read.
-    pub(in crate::cli) fn list() -> anyhow::Result<Vec<Spool>> {
+    pub(crate) fn list() -> anyhow::Result<Vec<Spool>> {
         let all = all()?;
         let cannot = || format!("cannot read {}", display_path(&all));
         let folder = match Dir::open(&all, Durability::None) {
@@ -115,8 +115,9 @@ impl Spool {
         Ok(spools)
     }
 
-    pub(in crate::cli) fn exists(&self) -> bool {
-        self.store_path().is_dir()
+    pub(crate) fn exists(&self) -> bool {
+        // Written last.
+        self.path.join(URL).is_file()
     }
 
     /// Makes the spool, if it is missing.
@@ -125,17 +126,21 @@ impl Spool {
     ///
     /// It cannot be written.
     pub(super) fn make(&self) -> anyhow::Result<()> {
-        if self.exists() && self.path.join(PROGRESS).is_dir() {
+        if self.exists() {
             return Ok(());
         }
         let shown = display_path(&self.path);
         let make = || -> anyhow::Result<()> {
             DirBuilder::new().recursive(true).mode(OWN).create(&self.path)?;
             let folder = self.folder()?;
-            let url = format!("{}\n", self.url);
-            folder.write_temporary(&mut url.as_bytes())?.replace(&folder, &Name::new(URL)?)?;
+            let _lock = folder.lock()?;
+            if self.exists() {
+                return Ok(());
+            }
             folder.enter_or_create(&Name::new(PROGRESS)?)?;
             Store::init(self.store_path())?;
+            let url = format!("{}\n", self.url);
+            folder.write_temporary(&mut url.as_bytes())?.replace(&folder, &Name::new(URL)?)?;
             Ok(())
         };
         make().with_context(|| {
@@ -144,11 +149,11 @@ impl Spool {
     }
 
     /// Returns the path of the local store.
-    pub(in crate::cli) fn store_path(&self) -> PathBuf {
+    pub(crate) fn store_path(&self) -> PathBuf {
         self.path.join(STORE)
     }
 
-    pub(in crate::cli) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -156,14 +161,14 @@ impl Spool {
         Dir::open(&self.path, Durability::Full)
     }
 
-    /// Opens the directory of what was uploaded.
-    pub(super) fn progress(&self) -> anyhow::Result<Progress> {
+    /// Opens the progress of uploads.
+    pub(super) fn progress(&self) -> anyhow::Result<UploadProgress> {
         let open = || self.folder()?.enter(&RelPath::parse(PROGRESS)?);
         let folder = open().with_context(|| {
             let shown = display_path(&self.path);
             format!("cannot read what was uploaded of the spool {shown}")
         })?;
-        Ok(Progress::new(folder))
+        Ok(UploadProgress::new(folder))
     }
 
     /// Takes the lock of uploads. Returns `None` if another process still holds it at `end`.
@@ -200,12 +205,12 @@ impl Spool {
         Disk::open_nofollow(&self.store_path().join(WORKERS).join(id.as_os_str()))
     }
 
-    /// Returns what is not uploaded, as far as this machine knows.
+    /// Counts the files that are not uploaded, as far as this machine knows.
     ///
     /// # Errors
     ///
     /// The spool cannot be read.
-    pub(in crate::cli) fn waiting(&self) -> anyhow::Result<Waiting> {
+    pub(crate) fn waiting(&self) -> anyhow::Result<Waiting> {
         let mut waiting = Waiting::default();
         if !self.exists() {
             return Ok(waiting);
@@ -238,7 +243,7 @@ impl Spool {
     }
 }
 
-/// Returns the files that differ from what was uploaded, without metadata.json.
+/// Returns the files that differ from the uploaded ones, without metadata.json.
 fn waiting_files<'a>(done: &WorkerProgress, files: &'a [SpoolFile]) -> Vec<&'a SpoolFile> {
     files.iter().filter(|file| !file.is_metadata() && !done.has(file)).collect()
 }

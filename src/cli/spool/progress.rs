@@ -1,4 +1,4 @@
-//! What was uploaded of the workers of a spool.
+//! The progress of uploads of the workers of a spool.
 //!
 //! Each worker has a file. It is replaced as a whole, only by the holder of the lock of uploads.
 //! The mark of a worker has a file of its own. It is a random text that the first object of the
@@ -25,9 +25,9 @@ const MARKS: &str = "marks";
 const FILES: &str = "files";
 const SIZE_MAX: u64 = 256 << 20;
 
-/// The directory with what was uploaded.
+/// The directory with the progress of each worker.
 #[derive(Debug)]
-pub(super) struct Progress(Dir);
+pub(super) struct UploadProgress(Dir);
 
 /// A version of a file on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub(super) struct FileVersion {
 }
 
 impl FileVersion {
-    pub(super) fn of(meta: &Meta) -> FileVersion {
+    pub(super) fn from_meta(meta: &Meta) -> FileVersion {
         FileVersion {
             inode: meta.identity.ino,
             born: meta.identity.born,
@@ -64,7 +64,7 @@ impl FileVersion {
     }
 }
 
-/// What lies in the object store of one file.
+/// The part of a file that lies in the object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UploadedFile {
     /// The version whose first `size` bytes were uploaded.
@@ -100,12 +100,12 @@ impl WorkerProgress {
     /// Returns true if `file` is uploaded as it is.
     pub(super) fn has(&self, file: &SpoolFile) -> bool {
         let uploaded = file.key().and_then(|key| self.files.get(key));
-        uploaded.is_some_and(|uploaded| uploaded.version == FileVersion::of(&file.meta))
+        uploaded.is_some_and(|uploaded| uploaded.version == FileVersion::from_meta(&file.meta))
     }
 
     /// Returns the number of bytes of `file` that are not uploaded.
     pub(super) fn missing_bytes(&self, file: &SpoolFile) -> u64 {
-        let version = FileVersion::of(&file.meta);
+        let version = FileVersion::from_meta(&file.meta);
         match file.key().and_then(|key| self.files.get(key)) {
             Some(uploaded) if version.continues(&uploaded.version) => {
                 version.size.saturating_sub(uploaded.version.size)
@@ -136,12 +136,12 @@ struct WorkerMark {
     mark: String,
 }
 
-impl Progress {
-    pub(super) fn new(folder: Dir) -> Progress {
-        Progress(folder)
+impl UploadProgress {
+    pub(super) fn new(folder: Dir) -> UploadProgress {
+        UploadProgress(folder)
     }
 
-    /// Reads what was uploaded of the worker `id`, whose directory has the `identity`.
+    /// Reads the progress of the worker `id`, whose directory has the `identity`.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Progress {
         Ok(progress.filter(|progress| progress.identity == Some(identity)))
     }
 
-    /// Replaces what is known of the worker `id`.
+    /// Replaces the progress of the worker `id`.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl Progress {
         mark().with_context(|| self.cannot("write", id))
     }
 
-    /// Removes what is known of workers that `exists` does not find.
+    /// Removes the progress of workers that `exists` does not find.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// Longest time of a request with all its repetitions.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-pub(in crate::cli) struct SpoolSession {
+pub(crate) struct SpoolSession {
     spool: Spool,
     bucket: BucketWriter,
     space: Arc<SpaceLimit>,
@@ -48,12 +48,8 @@ impl SpoolSession {
     /// # Errors
     ///
     /// The URL is wrong, the spool cannot be written, or it is full.
-    pub(in crate::cli) fn begin(
-        url: &Path,
-        space_max: u64,
-        quiet: bool,
-    ) -> anyhow::Result<SpoolSession> {
-        let spool = Spool::of(url)?;
+    pub(crate) fn begin(url: &Path, space_max: u64, quiet: bool) -> anyhow::Result<SpoolSession> {
+        let spool = Spool::for_url(url)?;
         // A signal for this process must reach the thread that waits for it, as for the end of a
         // command. So no thread that is started here takes one.
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
@@ -101,17 +97,17 @@ impl SpoolSession {
     }
 
     /// Returns the path of the local store.
-    pub(in crate::cli) fn store_path(&self) -> PathBuf {
+    pub(crate) fn store_path(&self) -> PathBuf {
         self.spool.store_path()
     }
 
-    pub(in crate::cli) fn space(&self) -> Arc<SpaceLimit> {
+    pub(crate) fn space(&self) -> Arc<SpaceLimit> {
         self.space.clone()
     }
 
     /// Returns the check that gives a new worker its place in the object store. Without a
     /// connection, the worker keeps its id for now.
-    pub(in crate::cli) fn check_new_workers(&self) -> NewWorkerCheck {
+    pub(crate) fn check_new_workers(&self) -> NewWorkerCheck {
         let (spool, bucket) = (self.spool.clone(), self.bucket.clone());
         let (end, failure) = (self.end.clone(), self.failure.clone());
         NewWorkerCheck(Arc::new(move |id| {
@@ -126,7 +122,7 @@ impl SpoolSession {
     }
 
     /// Replaces the error of a change of a worker that is not in the spool, or of a full spool.
-    pub(in crate::cli) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+    pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         if self.space.is_used_up() {
             return anyhow!(full(&self.spool, self.space_max));
         }
@@ -140,13 +136,13 @@ impl SpoolSession {
         }
     }
 
-    /// Uploads what is new, for a bounded time, and says what is left.
-    pub(in crate::cli) fn finish(mut self) {
+    /// Uploads all new files, for a bounded time, and says how much is left.
+    pub(crate) fn finish(mut self) {
         let time = if self.failure.lock().is_some() { Duration::ZERO } else { END_MAX };
         let now = Instant::now();
         *self.end.lock() = Some(now + time);
         self.stop = None;
-        // A request that was begun ends by itself, and what it did counts.
+        // A request that was begun ends by itself, and counts.
         let report = match self.reports.recv_timeout(time + DEADLINE) {
             Ok(Ok(report)) => report,
             Ok(Err(error)) => {
@@ -180,7 +176,7 @@ impl SpoolSession {
 }
 
 /// Prints the problems of single workers.
-pub(in crate::cli) fn say_problems(spool: &Spool, report: &UploadReport) {
+pub(crate) fn say_problems(spool: &Spool, report: &UploadReport) {
     for id in &report.clashes {
         let path = display_path(&spool.store_path());
         print_message(&format!(
@@ -220,7 +216,7 @@ impl Uploads {
         let uploader = Uploader::new(&self.spool, self.bucket.clone(), self.end.clone())?;
         let mut report = UploadReport::default();
         while self.stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            // What cannot be uploaded now is uploaded later.
+            // It is uploaded later.
             if let Err(error) = uploader.run(Instant::now(), &mut report) {
                 debug!("cannot upload: {error:#}");
             }

@@ -1,4 +1,4 @@
-//! Copies what is new of a spool to the object store.
+//! Copies the new parts of a spool to the object store.
 //!
 //! Files that are small or were replaced are put as a whole. A file that the recorder appends to is
 //! continued by parts, and put as a whole when its worker has ended. The metadata comes last, so
@@ -8,8 +8,8 @@
 //! - The first object of a worker is its metadata, as of a worker that runs. It is put only if
 //!   there is none, with the mark of the worker.
 //! - Parts are deleted before a file is replaced by another one, and after it is put as a whole.
-//! - What was uploaded is written down after a request, except that a file may have parts from now
-//!   on, which is written down before the first one.
+//! - The progress is written down after a request, except that a file may have parts from now on,
+//!   which is written down before the first one.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::place::{Spool, SpoolFile, WORKERS, Waiting, to_io, walk};
-use super::progress::{FileVersion, METADATA, Progress, UploadedFile, WorkerProgress};
+use super::progress::{FileVersion, METADATA, UploadProgress, UploadedFile, WorkerProgress};
 use crate::approval::Approval;
 use crate::cli::terminal::display_path;
 use crate::cli::tree_commands::format::human_size;
@@ -60,38 +60,38 @@ const END_FIELDS: [&str; 6] =
 const TICK: Duration = Duration::from_millis(20);
 
 /// A worker in the object store, with its objects.
-pub(in crate::cli) struct UploadedWorker<'a> {
-    pub(in crate::cli) id: &'a Name,
+pub(crate) struct UploadedWorker<'a> {
+    pub(crate) id: &'a Name,
     /// Its objects, with their keys from the prefix of the URL.
-    pub(in crate::cli) objects: Vec<KeyEntry>,
+    pub(crate) objects: Vec<KeyEntry>,
 }
 
 /// Is called when a worker appears in an object store, and when all of an ended one is there. After
 /// a crash, it may be called again for the same worker.
-pub(in crate::cli) trait UploadObserver: Send {
+pub(crate) trait UploadObserver: Send {
     fn opened(&mut self, bucket: &BucketWriter, worker: &UploadedWorker<'_>);
     fn closed(&mut self, bucket: &BucketWriter, worker: &UploadedWorker<'_>);
 }
 
-/// What an upload did.
+/// The work of an upload.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct UploadReport {
-    pub(in crate::cli) files: u64,
-    pub(in crate::cli) bytes: u64,
+pub(crate) struct UploadReport {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
     /// Workers that appeared in the object store.
-    pub(in crate::cli) opened: Vec<String>,
+    pub(crate) opened: Vec<String>,
     /// Workers that have ended and are there as a whole.
-    pub(in crate::cli) closed: Vec<String>,
+    pub(crate) closed: Vec<String>,
     /// Size of these, in bytes.
-    pub(in crate::cli) closed_bytes: u64,
+    pub(crate) closed_bytes: u64,
     /// Workers whose ids belong to other workers there.
-    pub(in crate::cli) clashes: BTreeSet<String>,
+    pub(crate) clashes: BTreeSet<String>,
     /// Problems of single workers.
-    pub(in crate::cli) problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// Why the object store could not be written.
-    pub(in crate::cli) failure: Option<RequestFailure>,
+    pub(crate) failure: Option<RequestFailure>,
     /// True if another process uploads.
-    pub(in crate::cli) is_locked: bool,
+    pub(crate) is_locked: bool,
 }
 
 impl UploadObserver for UploadReport {
@@ -106,7 +106,7 @@ impl UploadObserver for UploadReport {
 }
 
 /// Why a worker was not uploaded.
-enum Stop {
+enum UploadStop {
     /// No time is left.
     Late,
     /// The object store cannot be written now.
@@ -117,23 +117,23 @@ enum Stop {
     Local(anyhow::Error),
 }
 
-impl From<RequestFailure> for Stop {
-    fn from(failure: RequestFailure) -> Stop {
-        Stop::Request(failure)
+impl From<RequestFailure> for UploadStop {
+    fn from(failure: RequestFailure) -> UploadStop {
+        UploadStop::Request(failure)
     }
 }
 
-impl From<anyhow::Error> for Stop {
-    fn from(error: anyhow::Error) -> Stop {
-        Stop::Local(error)
+impl From<anyhow::Error> for UploadStop {
+    fn from(error: anyhow::Error) -> UploadStop {
+        UploadStop::Local(error)
     }
 }
 
-impl From<PutError> for Stop {
-    fn from(error: PutError) -> Stop {
+impl From<PutError> for UploadStop {
+    fn from(error: PutError) -> UploadStop {
         match error {
-            PutError::Failed(failure) => Stop::Request(failure),
-            error => Stop::Local(error.into()),
+            PutError::Failed(failure) => UploadStop::Request(failure),
+            error => UploadStop::Local(error.into()),
         }
     }
 }
@@ -143,16 +143,16 @@ impl From<PutError> for Stop {
 /// # Errors
 ///
 /// The URL is wrong.
-pub(in crate::cli) fn writer(url: &str, deadline: Duration) -> anyhow::Result<BucketWriter> {
+pub(crate) fn writer(url: &str, deadline: Duration) -> anyhow::Result<BucketWriter> {
     let settings = ObjectSettings { deadline, ..ObjectSettings::default() };
     Ok(BucketWriter::open(Path::new(url), &settings)?)
 }
 
-pub(in crate::cli) struct Uploader {
+pub(crate) struct Uploader {
     spool: Spool,
     bucket: BucketWriter,
     store: Store,
-    progress: Progress,
+    progress: UploadProgress,
     /// Time at which no request is begun any more.
     end: Arc<Mutex<Option<Instant>>>,
 }
@@ -163,7 +163,7 @@ impl Uploader {
     /// # Errors
     ///
     /// The spool cannot be read.
-    pub(in crate::cli) fn new(
+    pub(crate) fn new(
         spool: &Spool,
         bucket: BucketWriter,
         end: Arc<Mutex<Option<Instant>>>,
@@ -179,30 +179,26 @@ impl Uploader {
     /// # Errors
     ///
     /// The object store or the spool cannot be written.
-    pub(in crate::cli) fn claim(&self, id: &Name) -> anyhow::Result<bool> {
+    pub(crate) fn claim(&self, id: &Name) -> anyhow::Result<bool> {
         let worker = self.store.worker(id.as_bytes())?;
         let (fields, bytes, has_ended) = worker.shown_metadata()?;
         let identity = worker.folder().identity()?;
         let first = if has_ended { unfinished(&fields)? } else { bytes };
         match self.put_first(id, identity, first) {
             Ok(_) => Ok(true),
-            Err(Stop::Clash) => Ok(false),
-            Err(Stop::Request(failure)) => Err(failure.into()),
-            Err(Stop::Local(error)) => Err(error),
-            Err(Stop::Late) => Err(RequestFailure::timed_out().into()),
+            Err(UploadStop::Clash) => Ok(false),
+            Err(UploadStop::Request(failure)) => Err(failure.into()),
+            Err(UploadStop::Local(error)) => Err(error),
+            Err(UploadStop::Late) => Err(RequestFailure::timed_out().into()),
         }
     }
 
-    /// Uploads what is new. Waits for the lock of uploads until `lock_end`.
+    /// Uploads all new files. Waits for the lock of uploads until `lock_end`.
     ///
     /// # Errors
     ///
     /// The spool cannot be read or written.
-    pub(in crate::cli) fn run(
-        &self,
-        lock_end: Instant,
-        report: &mut UploadReport,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, lock_end: Instant, report: &mut UploadReport) -> anyhow::Result<()> {
         let Some(_lock) = self.spool.lock(lock_end)? else {
             report.is_locked = true;
             return Ok(());
@@ -219,14 +215,14 @@ impl Uploader {
             let shown = id.display();
             match self.upload_worker(&worker, report) {
                 Ok(()) => {}
-                Err(Stop::Late) => break,
-                Err(Stop::Clash) => {
+                Err(UploadStop::Late) => break,
+                Err(UploadStop::Clash) => {
                     report.clashes.insert(shown);
                 }
-                Err(Stop::Local(error)) => {
+                Err(UploadStop::Local(error)) => {
                     report.problems.push(format!("worker {shown}: {error:#}"))
                 }
-                Err(Stop::Request(failure)) => {
+                Err(UploadStop::Request(failure)) => {
                     report.failure = Some(failure);
                     break;
                 }
@@ -235,12 +231,12 @@ impl Uploader {
         Ok(())
     }
 
-    fn must_have_time(&self) -> Result<(), Stop> {
+    fn must_have_time(&self) -> Result<(), UploadStop> {
         let is_late = self.end.lock().is_some_and(|end| Instant::now() >= end);
-        if is_late { Err(Stop::Late) } else { Ok(()) }
+        if is_late { Err(UploadStop::Late) } else { Ok(()) }
     }
 
-    fn upload_worker(&self, worker: &Worker, report: &mut UploadReport) -> Result<(), Stop> {
+    fn upload_worker(&self, worker: &Worker, report: &mut UploadReport) -> Result<(), UploadStop> {
         let id = worker.id();
         let identity = worker.folder().identity().context("cannot read its folder")?;
         let mut done = self.progress.read(id, identity)?.unwrap_or_default();
@@ -272,14 +268,14 @@ impl Uploader {
         id: &Name,
         identity: EntryIdentity,
         bytes: Vec<u8>,
-    ) -> Result<Option<String>, Stop> {
+    ) -> Result<Option<String>, UploadStop> {
         let key = worker_key(id, METADATA)?;
         let bucket = self.bucket.with_mark(self.progress.mark(id, identity)?);
         match bucket.put(&key, bytes.into(), &PutCondition::IfAbsent) {
             Ok(etag) => Ok(Some(etag)),
             Err(PutError::Taken | PutError::Changed) => match bucket.is_own(&key)? {
                 Some(true) => Ok(None),
-                Some(false) => Err(Stop::Clash),
+                Some(false) => Err(UploadStop::Clash),
                 None => Err(RequestFailure::timed_out().into()),
             },
             Err(error) => Err(error.into()),
@@ -334,7 +330,7 @@ impl<'a> WorkerUpload<'a> {
         self.uploader.progress.write(self.id, self.identity, self.done)
     }
 
-    fn key(&self, path: &str) -> Result<String, Stop> {
+    fn key(&self, path: &str) -> Result<String, UploadStop> {
         worker_key(self.id, path)
     }
 
@@ -343,7 +339,7 @@ impl<'a> WorkerUpload<'a> {
         fields: &Map<String, Value>,
         metadata: &[u8],
         has_ended: bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), UploadStop> {
         if self.done.is_claimed {
             return Ok(());
         }
@@ -351,7 +347,7 @@ impl<'a> WorkerUpload<'a> {
         let first = if has_ended { unfinished(fields)? } else { metadata.to_vec() };
         match self.uploader.put_first(self.id, self.identity, first.clone())? {
             Some(etag) => self.done.set_metadata(&first, etag),
-            // What was uploaded was forgotten. Parts of files may be there.
+            // The progress was lost. Parts of files may be there.
             None => self.find_parts()?,
         }
         self.done.is_claimed = true;
@@ -361,7 +357,7 @@ impl<'a> WorkerUpload<'a> {
         Ok(())
     }
 
-    fn find_parts(&mut self) -> Result<(), Stop> {
+    fn find_parts(&mut self) -> Result<(), UploadStop> {
         let prefix = self.key("")?;
         for object in self.uploader.bucket.list(&prefix)? {
             let part = crate::objects::file_of_part(&object.key);
@@ -375,7 +371,7 @@ impl<'a> WorkerUpload<'a> {
     }
 
     /// Uploads the files that changed. Returns true if one cannot be uploaded.
-    fn upload_files(&mut self, files: &[SpoolFile], has_ended: bool) -> Result<bool, Stop> {
+    fn upload_files(&mut self, files: &[SpoolFile], has_ended: bool) -> Result<bool, UploadStop> {
         let mut left_out = false;
         let (mut small, mut others) = (Vec::new(), Vec::new());
         for file in files.iter().filter(|file| !file.is_metadata()) {
@@ -407,11 +403,11 @@ impl<'a> WorkerUpload<'a> {
     }
 
     /// Puts small files as a whole, several at a time.
-    fn put_small(&mut self, files: &[(&str, &SpoolFile)]) -> Result<(), Stop> {
+    fn put_small(&mut self, files: &[(&str, &SpoolFile)]) -> Result<(), UploadStop> {
         if files.is_empty() {
             return Ok(());
         }
-        let put = |(path, file): &(&str, &SpoolFile)| -> Result<UploadedFile, Stop> {
+        let put = |(path, file): &(&str, &SpoolFile)| -> Result<UploadedFile, UploadStop> {
             self.uploader.must_have_time()?;
             let (file, version) = open_at_rest(self.disk, file)?;
             let bytes = read_exactly(&*file, 0, version.size).context("cannot read a file")?;
@@ -442,7 +438,7 @@ impl<'a> WorkerUpload<'a> {
         path: &str,
         spooled: &SpoolFile,
         has_ended: bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), UploadStop> {
         let (file, version) = open_at_rest(self.disk, spooled)?;
         let before = self.done.files.get(path).cloned();
         let continues = match &before {
@@ -470,7 +466,7 @@ impl<'a> WorkerUpload<'a> {
             self.delete_parts(path)?;
             has_parts = false;
         }
-        let mut reader = FileReader { file: &*file, offset: 0, end: version.size };
+        let mut reader = SpooledBytes { file: &*file, offset: 0, end: version.size };
         let (etag, size) = self.uploader.bucket.put_from(&self.key(path)?, &mut reader)?;
         let tail = tail_of(&*file, version.size)?;
         let uploaded = UploadedFile { version, has_parts, etag, tail, last_part: None };
@@ -487,7 +483,7 @@ impl<'a> WorkerUpload<'a> {
         file: &dyn File,
         version: FileVersion,
         before: UploadedFile,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), UploadStop> {
         let key = self.key(path)?;
         let name = path.rsplit('/').next().unwrap_or(path);
         if name.len() > NAME_MAX {
@@ -527,7 +523,7 @@ impl<'a> WorkerUpload<'a> {
         Ok(())
     }
 
-    fn delete_parts(&mut self, path: &str) -> Result<(), Stop> {
+    fn delete_parts(&mut self, path: &str) -> Result<(), UploadStop> {
         let bucket = &self.uploader.bucket;
         let parts = bucket.list(&parts_prefix(&self.key(path)?))?;
         bucket.delete(parts.into_iter().map(|part| part.key))?;
@@ -539,7 +535,7 @@ impl<'a> WorkerUpload<'a> {
     }
 
     /// Deletes the objects of files that were removed.
-    fn delete_removed(&mut self, files: &[SpoolFile]) -> Result<(), Stop> {
+    fn delete_removed(&mut self, files: &[SpoolFile]) -> Result<(), UploadStop> {
         let exists: BTreeSet<&str> = files.iter().filter_map(SpoolFile::key).collect();
         let is_removed = |path: &&String| !exists.contains(path.as_str());
         let removed: Vec<String> = self.done.files.keys().filter(is_removed).cloned().collect();
@@ -555,7 +551,7 @@ impl<'a> WorkerUpload<'a> {
         Ok(())
     }
 
-    fn put_metadata(&mut self, metadata: &[u8]) -> Result<(), Stop> {
+    fn put_metadata(&mut self, metadata: &[u8]) -> Result<(), UploadStop> {
         if self.done.has_metadata(metadata) {
             return Ok(());
         }
@@ -571,7 +567,7 @@ impl<'a> WorkerUpload<'a> {
     }
 
     /// Deletes the parts of a worker that has ended, of which every file is there as a whole.
-    fn close(&mut self) -> Result<(), Stop> {
+    fn close(&mut self) -> Result<(), UploadStop> {
         if self.done.is_closed {
             return Ok(());
         }
@@ -587,9 +583,9 @@ impl<'a> WorkerUpload<'a> {
         Ok(self.save()?)
     }
 
-    fn uploaded(&self) -> Result<UploadedWorker<'a>, Stop> {
+    fn uploaded(&self) -> Result<UploadedWorker<'a>, UploadStop> {
         let modified = Time::from(Timestamp::now());
-        let entry = |path: &str, size: u64, etag: &str| -> Result<KeyEntry, Stop> {
+        let entry = |path: &str, size: u64, etag: &str| -> Result<KeyEntry, UploadStop> {
             let etag = Some(etag.to_owned()).filter(|etag| !etag.is_empty());
             Ok(KeyEntry { key: self.key(path)?, size, etag, modified })
         };
@@ -602,7 +598,7 @@ impl<'a> WorkerUpload<'a> {
 }
 
 /// Returns the key of a file of the worker `id`, from the prefix of the URL.
-fn worker_key(id: &Name, path: &str) -> Result<String, Stop> {
+fn worker_key(id: &Name, path: &str) -> Result<String, UploadStop> {
     let id = std::str::from_utf8(id.as_bytes());
     let id = id.context("its id cannot be a key: it is not UTF-8")?;
     Ok(format!("{WORKERS}/{id}/{path}"))
@@ -627,12 +623,12 @@ fn unfinished(fields: &Map<String, Value>) -> anyhow::Result<Vec<u8>> {
 
 /// Opens a file. If it is not one that is appended to, waits until a later change would get a later
 /// time.
-fn open_at_rest(disk: &Disk, file: &SpoolFile) -> Result<(Box<dyn File>, FileVersion), Stop> {
+fn open_at_rest(disk: &Disk, file: &SpoolFile) -> Result<(Box<dyn File>, FileVersion), UploadStop> {
     let open = || -> Result<_, PathError> {
         let opened = disk.open(&file.path)?;
         let begun = Instant::now();
         loop {
-            let version = FileVersion::of(&opened.meta()?);
+            let version = FileVersion::from_meta(&opened.meta()?);
             let is_appended = file.key().is_some_and(is_appended);
             if is_appended || version.rests(TICK) || begun.elapsed() > 2 * TICK {
                 return Ok((opened, version));
@@ -650,12 +646,12 @@ fn open_at_rest(disk: &Disk, file: &SpoolFile) -> Result<(Box<dyn File>, FileVer
 /// The file is shorter now, or cannot be read.
 fn read_exactly(file: &dyn File, offset: u64, size: u64) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
-    FileReader { file, offset, end: offset + size }.read_to_end(&mut bytes)?;
+    SpooledBytes { file, offset, end: offset + size }.read_to_end(&mut bytes)?;
     Ok(bytes.into())
 }
 
 /// Returns a hash of the last bytes before `end`.
-fn tail_of(file: &dyn File, end: u64) -> Result<String, Stop> {
+fn tail_of(file: &dyn File, end: u64) -> Result<String, UploadStop> {
     let start = end.saturating_sub(TAIL);
     let bytes = read_exactly(file, start, end - start).context("cannot read a file")?;
     let mut hash = blake3::Hasher::new();
@@ -663,13 +659,13 @@ fn tail_of(file: &dyn File, end: u64) -> Result<String, Stop> {
 }
 
 /// Reads a file up to a fixed end, which it must have.
-struct FileReader<'a> {
+struct SpooledBytes<'a> {
     file: &'a dyn File,
     offset: u64,
     end: u64,
 }
 
-impl Read for FileReader<'_> {
+impl Read for SpooledBytes<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX);
         let size = left.min(buffer.len());
@@ -685,8 +681,8 @@ impl Read for FileReader<'_> {
     }
 }
 
-/// Returns a sentence about what waits, with the command that uploads it.
-pub(in crate::cli) fn describe_waiting(spool: &Spool, waiting: &Waiting) -> String {
+/// Returns a sentence about the waiting files, with the command that uploads them.
+pub(crate) fn describe_waiting(spool: &Spool, waiting: &Waiting) -> String {
     format!(
         "{} ({}) of {} wait in {} to be uploaded to {}; `swarmletfs flush` uploads them",
         count(waiting.files, "file"),

@@ -114,8 +114,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Deletes what is left of workers whose directories were given a temporary name to remove
-    /// them.
+    /// Deletes the rest of workers whose directories were given a temporary name to remove them.
     ///
     /// # Errors
     ///

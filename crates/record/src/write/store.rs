@@ -151,8 +151,7 @@ impl Store {
     /// The id is taken, a value cannot be written, or the store cannot be written.
     pub fn create_worker(&self, new: NewWorker) -> Result<Worker> {
         let worker = new_worker::create(&self.0, new)?;
-        if self.0.options.check.as_ref().is_none_or(|check| (check.0)(worker.id()))
-        {
+        if self.0.options.check.as_ref().is_none_or(|check| (check.0)(worker.id())) {
             return Ok(worker);
         }
         let id = worker.id().clone();
@@ -273,7 +272,8 @@ fn not_a_store(path: &Path, reason: &str, cure: &str) -> Error {
     Error::Store { store, reason: reason.into(), cure: cure.into() }
 }
 
-/// Fails for an object store, which is written through a spool. Its URL would be taken for a relative path.
+/// Fails for an object store, which is written through a spool. Its URL would be taken for a
+/// relative path.
 fn must_be_local(path: &Path) -> Result<()> {
     if !is_object_url(path) {
         return Ok(());
