@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! place      where spools are, what they hold, and their lock
-//! progress   what was uploaded of a worker, and the mark by which its objects are known
+//! progress   the progress of uploads, and the mark by which the objects of a worker are known
 //! upload     copies what is new of a spool to the object store
 //! direct     changes objects without a spool: notes on a worker, and notes of a supervisor
 //! session    the spool of one command: uploads while it runs and at its end
