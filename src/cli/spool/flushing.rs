@@ -30,8 +30,8 @@ pub(crate) struct FlushedSpool {
     pub(crate) failure: Option<String>,
 }
 
-/// Uploads the files that wait in the spool of `url`, or in all spools, and prints the problems of single
-/// workers.
+/// Uploads the files that wait in the spool of `url`, or in all spools, and prints the problems of
+/// single workers.
 ///
 /// # Errors
 ///

@@ -412,8 +412,8 @@ impl Worker {
         }
     }
 
-    /// Returns the fields that readers show: those of metadata.json, corrected by the record of a
-    /// worker in a sandbox. Also returns their bytes, and true if the worker has finished.
+    /// Returns the fields that readers show: metadata.json, corrected by the record of a worker in
+    /// a sandbox. Also returns their bytes, and true if the worker has finished.
     ///
     /// # Errors
     ///
