@@ -6,9 +6,9 @@
 //! store as a whole is removed from the spool.
 //!
 //! ```text
-//! place      where spools are, what they hold, and their lock
+//! place      the directories of spools, their contents and their lock
 //! progress   the progress of uploads, and the mark by which the objects of a worker are known
-//! upload     copies what is new of a spool to the object store
+//! upload     copies new parts of a spool to the object store
 //! direct     changes objects without a spool: notes on a worker, and notes of a supervisor
 //! session    the spool of one command: uploads while it runs and at its end
 //! flushing   uploads everything that waits

@@ -1,4 +1,4 @@
-//! `swarmletfs sync`: copies what changed of a folder or an object store to another one.
+//! `swarmletfs sync`: copies changed files of a folder or an object store to another one.
 //!
 //! `sync_ends` has the places that are copied to. This file decides which files are copied, and
 //! in which order: the metadata of a worker last, as it was before its other files were read. So
@@ -80,7 +80,7 @@ pub(super) struct SyncArgs {
     quiet: bool,
 }
 
-/// What a copy did, or would do.
+/// The work of a copy, done or planned.
 #[derive(Debug, Default)]
 struct SyncReport {
     new: u64,
@@ -105,7 +105,7 @@ impl SyncReport {
     }
 }
 
-/// Copies what changed.
+/// Copies the changed files.
 ///
 /// # Errors
 ///
@@ -350,7 +350,7 @@ impl Sync {
             Err(error) if error.is_not_found() => return Err(CopyError::Gone),
             opened => opened.map_err(|error| CopyError::File(error.to_string()))?,
         };
-        // The file may have grown since; this is what is copied.
+        // The file may have grown since it was listed.
         let meta = opened.meta().map_err(|error| CopyError::File(error.to_string()))?;
         let difference = self.difference(path, &*opened, &meta)?;
         if difference != Difference::None && !self.is_dry {
