@@ -31,6 +31,27 @@ pub(super) fn print_message(text: &str) {
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
+/// Renders a size in at most four characters, rounded up as by ls(1): `977`, `4.0K`, `66K`.
+pub(crate) fn human_size(bytes: u64) -> String {
+    if bytes < 1_024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1_u128;
+    let bytes = u128::from(bytes);
+    for letter in ['K', 'M', 'G', 'T', 'P', 'E'] {
+        unit <<= 10;
+        let tenths = (bytes * 10).div_ceil(unit);
+        let whole = bytes.div_ceil(unit);
+        if tenths < 100 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        if whole < 1_024 || letter == 'E' {
+            return format!("{whole}{letter}");
+        }
+    }
+    bytes.to_string()
+}
+
 pub(super) fn escape_controls(text: &str) -> String {
     printable(text.as_bytes())
 }

@@ -1,7 +1,6 @@
 //! The directories of spools, in the state folder of this user.
 
 use std::fs::DirBuilder;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,13 +8,13 @@ use std::{io, thread};
 
 use anyhow::{Context, bail};
 
-use super::progress::{UploadProgress, WorkerProgress};
+use super::progress::{SpoolFile, UploadProgress, WorkerProgress};
 use crate::cli::discover::state_folder;
 use crate::cli::terminal::display_path;
 use crate::digest::{digest, to_hex};
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
-use crate::store::{Disk, Kind, Meta, Store as _};
+use crate::store::{Disk, Kind, Store as _};
 use swarmletfs_record::write::{Dir, Durability, Lock, Store};
 
 /// Directory of all spools, in the state folder.
@@ -40,14 +39,6 @@ pub(crate) struct Spool {
     /// The URL, without a `/` at its end.
     pub(crate) url: String,
     path: PathBuf,
-}
-
-/// A file of a worker, or of anything else in a spool.
-#[derive(Debug)]
-pub(super) struct SpoolFile {
-    /// Path from the directory that was walked.
-    pub(super) path: RelPath,
-    pub(super) meta: Meta,
 }
 
 /// Files of a spool that are not in the object store.
@@ -253,18 +244,6 @@ fn all() -> anyhow::Result<PathBuf> {
         || "cannot keep a spool: neither $XDG_STATE_HOME nor $HOME is set; set one of them",
     )?;
     Ok(state.join(FOLDER))
-}
-
-impl SpoolFile {
-    pub(super) fn is_metadata(&self) -> bool {
-        self.path.as_bytes() == super::progress::METADATA.as_bytes()
-    }
-
-    /// Returns the path as a key; `None` if it cannot be one.
-    pub(super) fn key(&self) -> Option<&str> {
-        let key = std::str::from_utf8(self.path.as_os_str().as_bytes()).ok()?;
-        (!key.chars().any(|c| c.is_ascii_control())).then_some(key)
-    }
 }
 
 /// Lists the files beneath `top`, sorted by path. Links, special files and temporary files are left

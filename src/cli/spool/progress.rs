@@ -6,12 +6,12 @@
 //! request, so that a crash after it does not make the worker look like one of another machine.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::place::SpoolFile;
 use crate::digest::{digest, to_hex};
 use crate::error::Result as PathResult;
 use crate::name::{Name, RelPath};
@@ -28,6 +28,26 @@ const SIZE_MAX: u64 = 256 << 20;
 /// The directory with the progress of each worker.
 #[derive(Debug)]
 pub(super) struct UploadProgress(Dir);
+
+/// A file of a worker, or of anything else in a spool.
+#[derive(Debug)]
+pub(super) struct SpoolFile {
+    /// Path from the directory that was walked.
+    pub(super) path: RelPath,
+    pub(super) meta: Meta,
+}
+
+impl SpoolFile {
+    pub(super) fn is_metadata(&self) -> bool {
+        self.path.as_bytes() == METADATA.as_bytes()
+    }
+
+    /// Returns the path as a key; `None` if it cannot be one.
+    pub(super) fn key(&self) -> Option<&str> {
+        let key = std::str::from_utf8(self.path.as_os_str().as_bytes()).ok()?;
+        (!key.chars().any(|c| c.is_ascii_control())).then_some(key)
+    }
+}
 
 /// A version of a file on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

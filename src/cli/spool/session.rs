@@ -14,8 +14,7 @@ use tracing::debug;
 use super::direct::explain_absence;
 use super::place::Spool;
 use super::upload::{UploadReport, Uploader, describe_waiting, writer};
-use crate::cli::terminal::{display_path, print_message};
-use crate::cli::tree_commands::format::human_size;
+use crate::cli::terminal::{display_path, human_size, print_message};
 use crate::objects::{BucketWriter, RequestFailure};
 use swarmletfs_record::write::{Error, NewWorkerCheck, SpaceLimit};
 

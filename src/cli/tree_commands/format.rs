@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
+pub(crate) use crate::cli::terminal::human_size;
 use crate::store::Time;
 use crate::text::age;
 use crate::tree::NodeKind;
@@ -21,27 +22,6 @@ pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
     let letters = "rwxrwxrwx".chars().enumerate();
     let bits = letters.map(|(at, letter)| if mode & (0o400 >> at) == 0 { '-' } else { letter });
     std::iter::once(first).chain(bits).collect()
-}
-
-/// Renders a size in at most four characters, rounded up as by ls(1): `977`, `4.0K`, `66K`.
-pub(crate) fn human_size(bytes: u64) -> String {
-    if bytes < 1_024 {
-        return bytes.to_string();
-    }
-    let mut unit = 1_u128;
-    let bytes = u128::from(bytes);
-    for letter in ['K', 'M', 'G', 'T', 'P', 'E'] {
-        unit <<= 10;
-        let tenths = (bytes * 10).div_ceil(unit);
-        let whole = bytes.div_ceil(unit);
-        if tenths < 100 {
-            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
-        }
-        if whole < 1_024 || letter == 'E' {
-            return format!("{whole}{letter}");
-        }
-    }
-    bytes.to_string()
 }
 
 pub(crate) fn utc_seconds(time: Time) -> String {
