@@ -413,8 +413,12 @@ fn record_and_read(recorders: usize, readers: usize, time: Duration) {
         assert_eq!(machine.spooled(), [""; 0]);
     }
     let found = files_in_bucket(server, &prefix);
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
     for id in &ids {
-        assert_eq!(status_of(server, &prefix, id).as_deref(), Some("failed"), "{id}");
+        let file = bucket.open(&path(&format!("workers/{id}/metadata.json"))).unwrap();
+        let metadata = read_range(&*file, 0, 1 << 20).unwrap();
+        let metadata: Value = serde_json::from_slice(&metadata).unwrap();
+        assert_eq!(metadata["status"], "failed", "{id}");
         let outputs = found.keys().filter(|path| path.contains(&format!("{id}/"))).count();
         assert!(outputs >= 4, "{id} has {outputs} files");
     }
