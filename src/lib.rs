@@ -74,6 +74,7 @@
 //!
 //! ```text
 //! swarmletfs-base      names, errors, stores, texts, caches, and plain values such as Worker
+//! swarmletfs-table     tables of Parquet
 //! swarmletfs-trace     formats: from a store to workers
 //! swarmletfs-tree      the read-only tree without a kernel: views, facts, queries, reports, names
 //! swarmletfs-record    changes of a store: recording workers, and logs of changes and of reads

@@ -78,18 +78,19 @@ const FORBIDDEN: [(&str, &str); 28] = [
     ("mcp", "store"),
 ];
 /// The crates beneath the program, from the bottom up, each with the crates that it may use.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("base", &[]),
     ("meaning", &[]),
+    ("table", &["base"]),
     ("sandbox", &["base"]),
     ("trace", &["base"]),
-    ("tree", &["base", "meaning", "trace"]),
+    ("tree", &["base", "meaning", "table", "trace"]),
     ("record", &["base", "trace", "tree"]),
     ("workspace", &["base", "trace", "record"]),
     ("fuse", &["base", "record", "tree"]),
     ("page", &["base", "tree"]),
     ("prose", &["base", "record", "tree"]),
-    ("objects", &["base"]),
+    ("objects", &["base", "table"]),
     ("mcp", &["base", "page", "record", "trace", "tree", "workspace"]),
 ];
 /// Maximum length of a file without its tests, in lines. A longer file is likely to hold two ideas.

@@ -2,34 +2,12 @@
 //! line of the export as JSON lines.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use parquet::basic::Compression;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
+use swarmletfs_table::ColumnKind::{Double, Flag, Number, Text, Time};
+use swarmletfs_table::{ParquetTable, TableColumns};
 
 use super::ExportedWorker;
-use swarmletfs_base::text::parse_time;
-
-/// Size of the values after which a group of rows is written, in bytes.
-const GROUP_BYTES: usize = 64 << 20;
-
-#[derive(Clone, Copy)]
-enum ColumnKind {
-    Text,
-    /// A number of a field, or of a field in a field: `tokens_input`.
-    Number,
-    Double,
-    Flag,
-    Time,
-}
-
-use ColumnKind::{Double, Flag, Number, Text, Time};
-
-type TableColumns = &'static [(&'static str, ColumnKind)];
 
 /// The tables: the name of the file, the type of its lines, and its columns, to which later
 /// versions only add.
@@ -95,30 +73,8 @@ const TABLES: [(&str, &str, TableColumns); 3] = [
 
 /// Writes the tables, a group of rows at a time.
 pub struct ParquetTables<W: Write + Send> {
-    tables: Vec<ParquetTable<W>>,
-}
-
-struct ParquetTable<W: Write + Send> {
-    /// The type of the lines that are its rows.
-    line: &'static str,
-    columns: Vec<ParquetColumn>,
-    bytes: usize,
-    writer: SerializedFileWriter<W>,
-}
-
-struct ParquetColumn {
-    name: &'static str,
-    kind: ColumnKind,
-    values: ColumnValues,
-    /// 1 for each row with a value, 0 for one without.
-    levels: Vec<i16>,
-}
-
-enum ColumnValues {
-    Texts(Vec<ByteArray>),
-    Numbers(Vec<i64>),
-    Doubles(Vec<f64>),
-    Flags(Vec<bool>),
+    /// Each with the type of the lines that are its rows.
+    tables: Vec<(&'static str, ParquetTable<W>)>,
 }
 
 impl<W: Write + Send> ParquetTables<W> {
@@ -128,24 +84,10 @@ impl<W: Write + Send> ParquetTables<W> {
     ///
     /// Fails if a file cannot be made or written.
     pub fn new(create: impl Fn(&str) -> io::Result<W>) -> io::Result<ParquetTables<W>> {
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-        let properties = Arc::new(properties);
-        let mut tables = Vec::new();
-        for (file, line, columns) in TABLES {
-            let schema = parse_message_type(&schema(line, columns)).map_err(io::Error::other)?;
-            let writer =
-                SerializedFileWriter::new(create(file)?, Arc::new(schema), properties.clone());
-            tables.push(ParquetTable {
-                line,
-                columns: columns
-                    .iter()
-                    .map(|(name, kind)| ParquetColumn::new(name, *kind))
-                    .collect(),
-                bytes: 0,
-                writer: writer.map_err(io::Error::other)?,
-            });
-        }
-        Ok(ParquetTables { tables })
+        let tables = TABLES.into_iter().map(|(file, line, columns)| {
+            Ok((line, ParquetTable::new(line, columns, create(file)?)?))
+        });
+        Ok(ParquetTables { tables: tables.collect::<io::Result<_>>()? })
     }
 
     /// Adds the rows of a worker.
@@ -156,7 +98,7 @@ impl<W: Write + Send> ParquetTables<W> {
     pub fn add(&mut self, worker: &ExportedWorker) -> io::Result<()> {
         for line in worker.lines() {
             let kind = line.get("type").and_then(Value::as_str).unwrap_or_default();
-            if let Some(table) = self.tables.iter_mut().find(|table| table.line == kind) {
+            if let Some((_, table)) = self.tables.iter_mut().find(|(line, _)| *line == kind) {
                 table.add(&line)?;
             }
         }
@@ -169,123 +111,8 @@ impl<W: Write + Send> ParquetTables<W> {
     ///
     /// Fails if a file cannot be written.
     pub fn finish(self) -> io::Result<()> {
-        for mut table in self.tables {
-            table.write_group()?;
-            table.writer.close().map_err(io::Error::other)?;
-        }
-        Ok(())
+        self.tables.into_iter().try_for_each(|(_, table)| table.finish().map(drop))
     }
-}
-
-/// Returns the schema of a table. Each value may be absent.
-fn schema(name: &str, columns: TableColumns) -> String {
-    let fields = columns.iter().map(|(name, kind)| {
-        let (physical, logical) = match kind {
-            Text => ("BYTE_ARRAY", " (STRING)"),
-            Number => ("INT64", ""),
-            Double => ("DOUBLE", ""),
-            Flag => ("BOOLEAN", ""),
-            Time => ("INT64", " (TIMESTAMP(MICROS,true))"),
-        };
-        format!("OPTIONAL {physical} {name}{logical};")
-    });
-    format!("message {name} {{ {} }}", fields.collect::<Vec<_>>().join(" "))
-}
-
-impl<W: Write + Send> ParquetTable<W> {
-    fn add(&mut self, line: &Value) -> io::Result<()> {
-        for column in &mut self.columns {
-            self.bytes += column.add(line);
-        }
-        if self.bytes >= GROUP_BYTES {
-            self.write_group()?;
-        }
-        Ok(())
-    }
-
-    fn write_group(&mut self) -> io::Result<()> {
-        self.bytes = 0;
-        let mut group = self.writer.next_row_group().map_err(io::Error::other)?;
-        for column in &mut self.columns {
-            column.write(&mut group).map_err(io::Error::other)?;
-        }
-        group.close().map(drop).map_err(io::Error::other)
-    }
-}
-
-impl ParquetColumn {
-    fn new(name: &'static str, kind: ColumnKind) -> ParquetColumn {
-        let values = match kind {
-            Text => ColumnValues::Texts(Vec::new()),
-            Number | Time => ColumnValues::Numbers(Vec::new()),
-            Double => ColumnValues::Doubles(Vec::new()),
-            Flag => ColumnValues::Flags(Vec::new()),
-        };
-        ParquetColumn { name, kind, values, levels: Vec::new() }
-    }
-
-    /// Adds the value in a line, and returns its approximate size in bytes.
-    fn add(&mut self, line: &Value) -> usize {
-        let inner =
-            || self.name.split_once('_').and_then(|(outer, name)| line.get(outer)?.get(name));
-        let value = line.get(self.name).or_else(inner).filter(|value| !value.is_null());
-        let mut size = 10;
-        let is_there = match &mut self.values {
-            ColumnValues::Texts(texts) => {
-                let text = value.map(|value| match value {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                });
-                size += text.as_ref().map_or(0, String::len);
-                push(texts, text.map(|text| ByteArray::from(text.into_bytes())))
-            }
-            ColumnValues::Numbers(numbers) => {
-                let number = value.and_then(|value| match self.kind {
-                    Time => Some(parse_time(value.as_str()?)?.as_microsecond()),
-                    _ => value.as_i64().or_else(|| value.as_u64().map(|_| i64::MAX)),
-                });
-                push(numbers, number)
-            }
-            ColumnValues::Doubles(doubles) => push(doubles, value.and_then(Value::as_f64)),
-            ColumnValues::Flags(flags) => push(flags, value.and_then(Value::as_bool)),
-        };
-        self.levels.push(is_there.into());
-        size
-    }
-
-    fn write<W: Write + Send>(
-        &mut self,
-        group: &mut SerializedRowGroupWriter<'_, W>,
-    ) -> parquet::errors::Result<()> {
-        let levels = std::mem::take(&mut self.levels);
-        match &mut self.values {
-            ColumnValues::Texts(texts) => write_column::<ByteArrayType, W>(group, texts, &levels),
-            ColumnValues::Numbers(all) => write_column::<Int64Type, W>(group, all, &levels),
-            ColumnValues::Doubles(all) => write_column::<DoubleType, W>(group, all, &levels),
-            ColumnValues::Flags(all) => write_column::<BoolType, W>(group, all, &levels),
-        }
-    }
-}
-
-/// Adds a value, and returns true if there is one.
-fn push<T>(values: &mut Vec<T>, value: Option<T>) -> bool {
-    let before = values.len();
-    values.extend(value);
-    values.len() > before
-}
-
-/// Writes the next column of a group, and takes its values.
-fn write_column<T: DataType, W: Write + Send>(
-    group: &mut SerializedRowGroupWriter<'_, W>,
-    values: &mut Vec<T::T>,
-    levels: &[i16],
-) -> parquet::errors::Result<()> {
-    if let Some(mut column) = group.next_column()? {
-        column.typed::<T>().write_batch(values, Some(levels), None)?;
-        column.close()?;
-    }
-    values.clear();
-    Ok(())
 }
 
 #[cfg(test)]
