@@ -139,6 +139,13 @@ impl BlockCache {
         first
     }
 
+    /// Caches the content of a small object in memory.
+    pub(crate) fn add_whole(&self, object: &CachedVersion, content: Bytes) {
+        if content.len() as u64 == object.version.size && object.version.size <= BLOCK {
+            self.memory.insert((object.id, 0), content);
+        }
+    }
+
     /// Starts to read the first block of an object, unless it is cached or being read.
     pub(crate) fn prefetch(self: &Arc<Self>, object: CachedVersion) {
         let id = (object.id, 0);

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use crate::ObjectSettings;
 use crate::ahead::Ahead;
 use crate::blocks::{BLOCK, BlockCache, CachedVersion};
 use crate::bucket_url::BucketUrl;
+use crate::catalog::CatalogFacts;
 use crate::connection::{Connection, ObjectVersion};
 use crate::current::CurrentListing;
 use crate::failure::{FailureKind, RequestFailure};
@@ -67,6 +69,26 @@ impl Bucket {
     ) -> std::result::Result<Bucket, RequestFailure> {
         let connection = Connection::new(&url, settings)?;
         let listing = CurrentListing::read(connection.clone(), url.clone(), settings)?;
+        Ok(Bucket::new(connection, url, settings, listing))
+    }
+
+    /// Makes a store of some objects of another one. They stay the versions that they are.
+    pub(crate) fn of_objects(
+        connection: Connection,
+        url: BucketUrl,
+        settings: &ObjectSettings,
+        objects: Vec<ListedObject>,
+    ) -> Bucket {
+        let listing = CurrentListing::fixed(connection.clone(), url.clone(), objects);
+        Bucket::new(connection, url, settings, listing)
+    }
+
+    fn new(
+        connection: Connection,
+        url: BucketUrl,
+        settings: &ObjectSettings,
+        listing: CurrentListing,
+    ) -> Bucket {
         let blocks = Arc::new(BlockCache::new(connection.clone(), settings));
         let shared = Shared {
             url,
@@ -77,7 +99,18 @@ impl Bucket {
             owner: (geteuid().as_raw(), getegid().as_raw()),
             is_failing: AtomicBool::new(false),
         };
-        Ok(Bucket { shared: Arc::new(shared), base: RelPath::root() })
+        Bucket { shared: Arc::new(shared), base: RelPath::root() }
+    }
+
+    /// Returns facts about the catalog, if it is used.
+    pub fn catalog(&self) -> Option<CatalogFacts> {
+        self.shared.listing.catalog()
+    }
+
+    /// Returns the number of requests of a listing, and the time after which it is read again if
+    /// someone reads.
+    pub fn listing_cost(&self) -> (usize, Duration) {
+        self.shared.listing.cost()
     }
 
     /// Returns the requests that were sent so far.
@@ -150,7 +183,11 @@ impl Shared {
             etag: object.etag.as_deref().map(str::to_owned),
             modified: object.modified,
         };
-        Ok(CachedVersion { id: self.version_id(object), version: Arc::new(version) })
+        let cached = CachedVersion { id: self.version_id(object), version: Arc::new(version) };
+        if let Some(content) = self.listing.take_content(object) {
+            self.blocks.add_whole(&cached, content);
+        }
+        Ok(cached)
     }
 
     /// Starts to read the objects that are likely to be opened after the one at `path`.
@@ -170,7 +207,7 @@ impl Shared {
     fn failed(&self, key: &Path, failure: &RequestFailure) -> Error {
         let url = &self.url.text;
         if failure.kind == FailureKind::Gone {
-            self.listing.outdate();
+            self.listing.outdate(key.as_ref());
             debug!("cannot read {key} of {url}: {failure}");
         } else if !self.is_failing.swap(true, Ordering::Relaxed) {
             warn!("cannot read {key} of {url}: {failure}");

@@ -17,12 +17,16 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{BackoffConfig, GetOptions, GetRange, ObjectMeta, ObjectStore, RetryConfig};
+use object_store::{
+    BackoffConfig, Error as RequestError, GetOptions, GetRange, ObjectMeta, ObjectStore,
+    RetryConfig,
+};
 use parking_lot::Mutex;
 use rustls::crypto::ring;
 use swarmletfs_base::store::Time;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::ObjectSettings;
@@ -39,7 +43,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const CONNECT_MAX: &str = "5s";
 /// Maximum number of objects that are read at the same time.
 const READS_MAX: usize = 64;
-/// Maximum number of threads that resolve names.
+/// Maximum number of directories that are listed at the same time.
+const LISTINGS_MAX: usize = 16;
+/// Maximum number of threads that resolve names and parse catalogs.
 const RESOLVERS_MAX: usize = 4;
 /// Maximum number of pages of a listing. Stores may answer with short pages.
 const PAGES_MAX: usize = 20_000;
@@ -63,6 +69,15 @@ pub(crate) struct ObjectVersion {
     pub(crate) modified: Time,
 }
 
+/// The answer to a request for the newest version of an object.
+#[derive(Debug)]
+pub(crate) enum FetchedObject {
+    Absent,
+    NotModified,
+    /// Its bytes and its ETag.
+    Found(Bytes, Option<String>),
+}
+
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) remote: Arc<dyn Remote>,
@@ -75,8 +90,12 @@ pub(crate) struct Connection {
 }
 
 /// The keys beneath a prefix.
+#[derive(Default)]
 pub(crate) struct ListedKeys {
     pub(crate) objects: Vec<ListedObject>,
+    /// Directories with further keys, without a `/` at their ends; empty unless one level is
+    /// listed.
+    pub(crate) folders: Vec<String>,
     /// Keys that were left out, since they are no paths.
     pub(crate) removed: u64,
     pub(crate) pages: usize,
@@ -175,31 +194,138 @@ impl Connection {
         Ok(bytes)
     }
 
+    /// Reads the newest version of a small object, unless it is still the version `known`.
+    ///
+    /// # Errors
+    ///
+    /// The request fails, or the object has more than `size_max` bytes.
+    pub(crate) async fn fetch(
+        &self,
+        key: &str,
+        known: Option<&str>,
+        size_max: u64,
+    ) -> Result<FetchedObject, RequestFailure> {
+        let key = Path::parse(key).map_err(|error| {
+            RequestFailure::new(FailureKind::Url, format!("a key is no path: {error}"))
+        })?;
+        let options = GetOptions { if_none_match: known.map(quoted), ..GetOptions::default() };
+        let read = async {
+            let found = match self.remote.get_opts(&key, options).await {
+                Err(RequestError::NotModified { .. }) => return Ok(FetchedObject::NotModified),
+                Err(RequestError::NotFound { .. }) => return Ok(FetchedObject::Absent),
+                found => found.map_err(|error| RequestFailure::explain(&error, Purpose::Read))?,
+            };
+            let (size, etag) = (found.meta.size, found.meta.e_tag.clone());
+            if size > size_max {
+                return Err(RequestFailure::new(FailureKind::TooMany, "an object is too large"));
+            }
+            let bytes = found.bytes().await;
+            let bytes = bytes.map_err(|error| RequestFailure::explain(&error, Purpose::Read))?;
+            if bytes.len() as u64 != size {
+                return Err(RequestFailure::new(
+                    FailureKind::Other,
+                    "the answer has another length",
+                ));
+            }
+            Ok(FetchedObject::Found(bytes, etag))
+        };
+        timeout(self.deadline, read).await.map_err(|_| RequestFailure::timed_out())?
+    }
+
     /// Lists the objects whose keys begin with `prefix`, at most `keys_max`.
     pub(crate) async fn list(
         &self,
         prefix: &str,
         keys_max: usize,
     ) -> Result<ListedKeys, RequestFailure> {
+        self.list_pages(prefix, "", None, keys_max).await
+    }
+
+    /// Lists the objects whose keys begin with `prefix` and `beneath`, with their paths from
+    /// `prefix`.
+    pub(crate) async fn list_beneath(
+        &self,
+        prefix: &str,
+        beneath: &str,
+        keys_max: usize,
+    ) -> Result<ListedKeys, RequestFailure> {
+        self.list_pages(prefix, beneath, None, keys_max).await
+    }
+
+    /// Lists the objects whose keys begin with `prefix` and have no further `/`, and the
+    /// directories beside them.
+    pub(crate) async fn list_level(
+        &self,
+        prefix: &str,
+        keys_max: usize,
+    ) -> Result<ListedKeys, RequestFailure> {
+        self.list_pages(prefix, "", Some("/"), keys_max).await
+    }
+
+    /// Lists several directories beneath `prefix` at the same time, at most `keys_max` keys in
+    /// each. Returns each with its listing, in no order.
+    pub(crate) async fn list_folders(
+        &self,
+        prefix: &str,
+        folders: impl Iterator<Item = String>,
+        keys_max: usize,
+    ) -> Result<Vec<(String, ListedKeys)>, RequestFailure> {
+        let (turns, mut listings) = (Arc::new(Semaphore::new(LISTINGS_MAX)), JoinSet::new());
+        for folder in folders {
+            let (connection, turns) = (self.clone(), turns.clone());
+            let prefix = prefix.to_owned();
+            listings.spawn(async move {
+                let _turn = turns.acquire_owned().await;
+                let listed = connection.list_beneath(&prefix, &folder, keys_max).await?;
+                Ok::<_, RequestFailure>((folder, listed))
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(listed) = listings.join_next().await {
+            let listed = listed
+                .map_err(|error| RequestFailure::new(FailureKind::Other, error.to_string()))?;
+            all.push(listed?);
+        }
+        Ok(all)
+    }
+
+    async fn list_pages(
+        &self,
+        prefix: &str,
+        beneath: &str,
+        delimiter: Option<&'static str>,
+        keys_max: usize,
+    ) -> Result<ListedKeys, RequestFailure> {
         self.traffic.take_removed();
-        let (mut objects, mut token) = (Vec::new(), None);
+        let whole = format!("{prefix}{beneath}");
+        let (mut listed, mut token) = (ListedKeys::default(), None);
         for page in 1..=PAGES_MAX {
-            let options = PaginatedListOptions { page_token: token, ..Default::default() };
-            let wanted = (!prefix.is_empty()).then_some(prefix);
-            let listed = timeout(self.deadline, self.remote.list_paginated(wanted, options))
+            let options = PaginatedListOptions {
+                page_token: token,
+                delimiter: delimiter.map(Into::into),
+                ..Default::default()
+            };
+            let wanted = (!whole.is_empty()).then_some(&*whole);
+            let answer = timeout(self.deadline, self.remote.list_paginated(wanted, options))
                 .await
                 .map_err(|_| RequestFailure::timed_out())?
                 .map_err(|error| RequestFailure::explain(&error, Purpose::List))?;
-            objects
-                .extend(listed.result.objects.into_iter().filter_map(|meta| object(meta, prefix)));
-            if objects.len() > keys_max {
+            let objects = answer.result.objects.into_iter();
+            listed.objects.extend(objects.filter_map(|meta| object(meta, prefix)));
+            let folders = answer.result.common_prefixes.iter();
+            listed.folders.extend(
+                folders
+                    .filter_map(|folder| folder.as_ref().strip_prefix(prefix).map(str::to_owned)),
+            );
+            if listed.objects.len() + listed.folders.len() > keys_max {
                 let reason = format!("more than {keys_max} objects lie beneath it");
                 return Err(RequestFailure::new(FailureKind::TooMany, reason));
             }
-            token = listed.page_token;
+            token = answer.page_token;
             if token.is_none() {
-                let removed = self.traffic.take_removed();
-                return Ok(ListedKeys { objects, removed, pages: page });
+                listed.removed = self.traffic.take_removed();
+                listed.pages = page;
+                return Ok(listed);
             }
         }
         Err(RequestFailure::new(FailureKind::TooMany, "its listing has too many pages"))
@@ -217,7 +343,7 @@ fn object(meta: ObjectMeta, prefix: &str) -> Option<ListedObject> {
         path: path.into(),
         size: meta.size,
         modified: modified.map(Time::from).unwrap_or_default(),
-        etag: meta.e_tag.map(String::into_boxed_str),
+        etag: meta.e_tag.map(Into::into),
         parts: Box::default(),
     })
 }

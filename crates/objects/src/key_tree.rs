@@ -6,6 +6,7 @@
 //! newest entry, and the fraction is a hash of all.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use swarmletfs_base::digest::digest;
@@ -23,11 +24,11 @@ const AFTER_SLASH: u8 = b'/' + 1;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ListedObject {
     /// Path from the prefix.
-    pub(crate) path: Box<str>,
+    pub(crate) path: Arc<str>,
     /// Size in bytes.
     pub(crate) size: u64,
     pub(crate) modified: Time,
-    pub(crate) etag: Option<Box<str>>,
+    pub(crate) etag: Option<Arc<str>>,
     /// The objects that this one consists of; empty for an object of the store itself.
     pub(crate) parts: Box<[ListedObject]>,
 }

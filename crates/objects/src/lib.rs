@@ -8,6 +8,9 @@
 //! connection       one thread with a runtime, and requests with a deadline
 //! key_tree         a tree of directories from the sorted keys of a listing
 //! parts            growing files and transcripts that are stored in parts
+//! catalog          rows of all workers, which replace most of a listing
+//! seeds            contents of small objects, from the catalog
+//! listing          lists a store, by its catalog where it has one
 //! current          the newest listing, refreshed in the background
 //! blocks           parts of objects, cached in memory and on disk by ETag
 //! ahead            guesses which objects are opened next
@@ -26,11 +29,14 @@ mod ahead;
 mod blocks;
 mod bucket;
 mod bucket_url;
+mod catalog;
 mod connection;
 mod current;
 mod failure;
 mod key_tree;
+mod listing;
 mod parts;
+mod seeds;
 mod traffic;
 mod writer;
 
@@ -43,6 +49,10 @@ use swarmletfs_base::name::printable_path;
 
 pub use bucket::Bucket;
 pub use bytes::Bytes;
+pub use catalog::{
+    CatalogError, CatalogFacts, CatalogReport, Compaction, ConditionSupport, DescribeWorkers,
+    WholeSearch, WorkerNews, announce, find_conditions,
+};
 pub use failure::RequestFailure;
 pub use parts::{file_of_part, part_key, parts_prefix};
 pub use traffic::{RequestCounts, all_requests};
@@ -58,6 +68,10 @@ pub struct ObjectSettings {
     pub options: Vec<(String, String)>,
     /// Minimum age of a listing that is read again.
     pub refresh: Duration,
+    /// True if the catalog of the store is used.
+    pub catalog: bool,
+    /// Minimum age of a listing of all workers beside a catalog that is read again.
+    pub whole_refresh: Duration,
     /// Maximum duration of a request with all its repetitions.
     pub deadline: Duration,
     /// Maximum number of keys beneath the prefix.
@@ -73,6 +87,8 @@ impl Default for ObjectSettings {
         ObjectSettings {
             options: Vec::new(),
             refresh: Duration::from_secs(5),
+            catalog: true,
+            whole_refresh: Duration::from_secs(10 * 60),
             deadline: Duration::from_secs(10),
             keys_max: 1_000_000,
             memory: 64 << 20,

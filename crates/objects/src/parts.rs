@@ -78,12 +78,12 @@ pub(crate) fn join_growing(objects: Vec<ListedObject>) -> (Vec<ListedObject>, us
     }
     let mut ignored = 0;
     for object in &mut others {
-        if let Some(parts) = files.remove(&object.path) {
+        if let Some(parts) = files.remove(&*object.path) {
             ignored += extend(object, parts);
         }
     }
     for (path, parts) in files {
-        let mut object = ListedObject { path, ..ListedObject::default() };
+        let mut object = ListedObject { path: path.into(), ..ListedObject::default() };
         ignored += extend(&mut object, parts);
         if !object.parts.is_empty() {
             others.push(object);
@@ -109,7 +109,7 @@ fn extend(object: &mut ListedObject, parts: Vec<ListedObject>) -> usize {
         let path = object.path.clone();
         let is_object = object.etag.is_some() || object.size > 0;
         let first = is_object.then(|| std::mem::take(object));
-        *object = combine(path.into(), first.into_iter().chain(chain).collect());
+        *object = combine(path.to_string(), first.into_iter().chain(chain).collect());
     }
     ignored
 }

@@ -119,6 +119,11 @@ impl BucketWriter {
         &self.url.text
     }
 
+    /// Returns the connection, and the URL of which the keys are relative to the prefix.
+    pub(crate) fn shared_parts(&self) -> (&Connection, &BucketUrl) {
+        (&self.connection, &self.url)
+    }
+
     /// Returns the requests that were sent so far.
     pub fn requests(&self) -> RequestCounts {
         self.connection.traffic.requests()
@@ -354,7 +359,7 @@ impl BucketWriter {
         let entries = listed.objects.into_iter().map(|object| KeyEntry {
             key: format!("{prefix}{}", object.path),
             size: object.size,
-            etag: object.etag.map(String::from),
+            etag: object.etag.as_deref().map(str::to_owned),
             modified: object.modified,
         });
         Ok(entries.collect())

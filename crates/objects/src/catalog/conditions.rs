@@ -1,0 +1,62 @@
+//! Finds out whether a store honors the conditions of writes.
+//!
+//! Some stores ignore the headers `If-None-Match` and `If-Match`. There two compactions would
+//! replace each other's manifest, so none may write one.
+
+use bytes::Bytes;
+
+use super::layout::{PROBES, new_id};
+use crate::bucket_url::Provider;
+use crate::failure::RequestFailure;
+use crate::writer::{BucketWriter, PutCondition, PutError};
+
+/// Text of the error of a store that knows no conditions.
+const NOT_IMPLEMENTED: &str = "NotImplemented";
+
+/// Whether a store honors the conditions of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionSupport {
+    Honored,
+    Ignored,
+}
+
+/// Writes an object that no reader sees under several conditions, and deletes it.
+///
+/// # Errors
+///
+/// A request fails; the credentials may not allow to write.
+pub fn find_conditions(writer: &BucketWriter) -> Result<ConditionSupport, RequestFailure> {
+    // The writer knows no versions of objects of Google, which its conditions need.
+    if writer.shared_parts().1.provider == Provider::Google {
+        return Ok(ConditionSupport::Ignored);
+    }
+    let key = format!("{PROBES}{}", new_id());
+    let honored = are_honored(writer, &key);
+    // A probe that stays is removed by a later compaction.
+    let _ = writer.delete([key]);
+    match honored {
+        Ok(true) => Ok(ConditionSupport::Honored),
+        Ok(false) => Ok(ConditionSupport::Ignored),
+        Err(failure) if failure.to_string().contains(NOT_IMPLEMENTED) => {
+            Ok(ConditionSupport::Ignored)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn are_honored(writer: &BucketWriter, key: &str) -> Result<bool, RequestFailure> {
+    let put = |text: &'static str, condition: &PutCondition| match writer.put(
+        key,
+        Bytes::from_static(text.as_bytes()),
+        condition,
+    ) {
+        Ok(etag) => Ok(Some(etag)),
+        Err(PutError::Failed(failure)) => Err(failure),
+        Err(PutError::Taken | PutError::Changed | PutError::Source(_)) => Ok(None),
+    };
+    let Some(etag) = put("first", &PutCondition::IfAbsent)? else { return Ok(false) };
+    let other = PutCondition::IfMatch("\"00000000000000000000000000000000\"".to_owned());
+    Ok(put("second", &PutCondition::IfAbsent)?.is_none()
+        && put("third", &other)?.is_none()
+        && put("fourth", &PutCondition::IfMatch(etag))?.is_some())
+}

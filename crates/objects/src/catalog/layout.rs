@@ -1,0 +1,124 @@
+//! The keys of the catalog, from the prefix of the store.
+//!
+//! ```text
+//! catalog/v1/manifest.json             the files that make up the catalog
+//! catalog/v1/workers/DAY/ID.parquet    a row for each worker; DAY is when the file was written
+//! catalog/v1/new/ID-KIND-WORKER.json   a worker that changed, with its name in percent-encoding
+//! catalog/v1/probe/ID                  finds out whether the store honors conditions
+//! ```
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::Time;
+use uuid::Uuid;
+
+/// Directory that may hold catalogs of several versions.
+pub(crate) const CATALOG: &str = "catalog/";
+/// Directory of the catalog.
+pub(crate) const ROOT: &str = "catalog/v1/";
+pub(crate) const MANIFEST: &str = "catalog/v1/manifest.json";
+pub(super) const FILES: &str = "catalog/v1/workers/";
+pub(super) const PROBES: &str = "catalog/v1/probe/";
+/// Directory of the workers that have rows.
+pub(crate) const WORKERS: &str = "workers/";
+const NEWS: &str = "catalog/v1/new/";
+const JSON: &str = ".json";
+pub(super) const PARQUET: &str = ".parquet";
+/// Characters that the name of a worker keeps in a key.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// What happened to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerNews {
+    /// It changes from now on.
+    Opened,
+    /// It does not change any more, or changed once.
+    Closed,
+    Removed,
+}
+
+impl WorkerNews {
+    const ALL: [(WorkerNews, &str); 3] = [
+        (WorkerNews::Opened, "opened"),
+        (WorkerNews::Closed, "closed"),
+        (WorkerNews::Removed, "removed"),
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        WorkerNews::ALL.iter().find(|(news, _)| *news == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// An announcement that a worker changed, so that its row is outdated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    /// Key from the prefix of the store.
+    pub(crate) key: String,
+    pub(crate) worker: String,
+    pub(crate) news: WorkerNews,
+    /// Time of the store at which it was made.
+    pub(crate) at: Time,
+}
+
+impl Announcement {
+    /// Returns the key of a new announcement.
+    pub(super) fn new_key(news: WorkerNews, worker: &str) -> String {
+        let worker = utf8_percent_encode(worker, KEPT);
+        format!("{NEWS}{}-{}-{worker}{JSON}", new_id(), news.name())
+    }
+
+    /// Parses the key of an announcement. Returns `None` for other keys.
+    pub(crate) fn parse(key: &str, at: Time) -> Option<Announcement> {
+        let name = key.strip_prefix(NEWS)?.strip_suffix(JSON)?;
+        let mut parts = name.splitn(3, '-');
+        let (_, news, worker) = (parts.next()?, parts.next()?, parts.next()?);
+        let (news, _) = WorkerNews::ALL.into_iter().find(|(_, name)| *name == news)?;
+        let worker = percent_decode_str(worker).decode_utf8().ok()?;
+        Name::new(worker.as_bytes()).ok()?;
+        Some(Announcement { key: key.to_owned(), worker: worker.into_owned(), news, at })
+    }
+}
+
+/// Returns a name that no other process makes. Names sort by the time when they were made.
+pub(super) fn new_id() -> String {
+    Uuid::now_v7().simple().to_string()
+}
+
+/// Returns the name of the worker to which the object at `path` belongs, and its path from the
+/// directory of that worker.
+pub(crate) fn split_worker(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix(WORKERS)?.split_once('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_name_their_worker() {
+        for worker in ["a", "a-b_c.d", "ü / %2F", "..a", &"x".repeat(200)] {
+            let name = worker.replace('/', "|");
+            for (news, _) in WorkerNews::ALL {
+                let key = Announcement::new_key(news, &name);
+                let parsed = Announcement::parse(&key, Time::default()).unwrap();
+                assert_eq!((parsed.news, &parsed.worker, &parsed.key), (news, &name, &key));
+            }
+        }
+    }
+
+    #[test]
+    fn other_keys_are_no_announcements() {
+        for key in [
+            "catalog/v1/new/1-opened.json",
+            "catalog/v1/new/1-lost-a.json",
+            "catalog/v1/new/1-opened-..%2Fa.json",
+            "catalog/v1/new/1-opened-..json",
+            "catalog/v1/new/1-opened-.json",
+            "catalog/v1/new/1-opened-%FF.json",
+            "catalog/v1/manifest.json",
+            "workers/1-opened-a.json",
+        ] {
+            assert_eq!(Announcement::parse(key, Time::default()), None, "{key}");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Lists a store, by its catalog where it has one.
+//!
+//! With a catalog, a listing consists of the rows of finished workers, a listing of each worker
+//! that may change, and a listing of what lies beside the workers. Other programs announce nothing,
+//! so the whole store is listed now and then. The difference to the rows is kept until the rows
+//! change: a look at a worker counts only against the row that it was compared with.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use tracing::warn;
+
+use crate::bucket_url::BucketUrl;
+use crate::catalog::{
+    Announcement, CATALOG, CatalogFacts, CatalogProblem, CatalogReader, CatalogState,
+    CatalogedWorker, ROOT, WORKERS, WorkerNews, split_worker,
+};
+use crate::connection::{Connection, ListedKeys};
+use crate::failure::RequestFailure;
+use crate::key_tree::ListedObject;
+use crate::seeds::Seeds;
+
+/// The only object in the directory of workers that belongs to no worker and that readers use.
+const INDEX: &str = "workers/index.json";
+/// Number of workers that are always listed one by one.
+const LOOKS_MIN: usize = 32;
+/// Number of objects for each of which one more worker is listed by itself. The whole listing is
+/// cheaper if there are more.
+const OBJECTS_PER_LOOK: usize = 250;
+/// Number of failures after which the store is listed without its catalog.
+const FAILURES_MAX: u32 = 3;
+
+type CatalogedWorkers = Arc<HashMap<Arc<str>, CatalogedWorker>>;
+
+/// Lists the store of one URL.
+pub(crate) struct Lister {
+    pub(crate) connection: Connection,
+    pub(crate) url: BucketUrl,
+    pub(crate) keys_max: usize,
+    /// `None` if the catalog is not used.
+    pub(crate) catalog: Option<CatalogReader>,
+    pub(crate) seeds: Arc<Seeds>,
+    /// Number of times in a row that the catalog could not be read.
+    pub(crate) failures: AtomicU32,
+}
+
+/// What a listing leaves for the next one.
+#[derive(Clone, Default)]
+pub(crate) struct ListingMemory {
+    catalog: Option<CatalogState>,
+    /// Workers that differ from their rows, by name.
+    looks: HashMap<Arc<str>, WorkerLook>,
+    /// The objects beside the workers.
+    beside: Vec<ListedObject>,
+    /// True if the looks changed since the last listing.
+    has_new_looks: bool,
+    /// True if the user knows that the catalog is not used.
+    is_warned: bool,
+}
+
+/// The objects of a worker at the time when they were listed.
+#[derive(Clone, PartialEq)]
+struct WorkerLook {
+    /// The objects in its row then; `None` without a row.
+    base: Option<Arc<[ListedObject]>>,
+    /// Keys of the announcements that were known then.
+    seen: Vec<String>,
+    objects: Arc<[ListedObject]>,
+    at: Instant,
+}
+
+/// A listing of the store.
+pub(crate) struct NewListing {
+    /// `None` if it equals the one before.
+    pub(crate) objects: Option<Vec<ListedObject>>,
+    /// Number of keys that were left out, since they are no paths.
+    pub(crate) removed: u64,
+    pub(crate) requests: usize,
+    pub(crate) memory: ListingMemory,
+}
+
+/// A whole listing that was compared with the rows of the catalog.
+pub(crate) struct WholeListing {
+    begun: Instant,
+    pub(crate) pages: usize,
+    looks: HashMap<Arc<str>, WorkerLook>,
+}
+
+impl ListingMemory {
+    pub(crate) fn facts(&self) -> Option<CatalogFacts> {
+        self.catalog.as_ref().map(CatalogState::facts)
+    }
+
+    /// Returns the rows to compare a whole listing with.
+    pub(crate) fn workers(&self) -> Option<CatalogedWorkers> {
+        self.catalog.as_ref().map(|state| state.workers.clone())
+    }
+
+    /// Adds what a whole listing found. A look that is newer stays.
+    pub(crate) fn add_whole(&mut self, whole: WholeListing) {
+        self.looks.retain(|_, look| look.at > whole.begun);
+        for (worker, look) in whole.looks {
+            self.looks.entry(worker).or_insert(look);
+        }
+        self.has_new_looks = true;
+    }
+}
+
+impl Lister {
+    pub(crate) fn new(
+        connection: Connection,
+        url: BucketUrl,
+        catalog: Option<CatalogReader>,
+    ) -> Lister {
+        Lister {
+            connection,
+            url,
+            keys_max: usize::MAX,
+            catalog,
+            seeds: Arc::default(),
+            failures: AtomicU32::new(0),
+        }
+    }
+
+    /// Lists the store. `suspects` are workers of which an object differs from the last listing.
+    ///
+    /// # Errors
+    ///
+    /// A request fails.
+    pub(crate) async fn list(
+        &self,
+        memory: &ListingMemory,
+        suspects: &HashSet<String>,
+    ) -> Result<NewListing, RequestFailure> {
+        let Some(reader) = &self.catalog else { return self.list_without_catalog(memory).await };
+        let read = reader.read(memory.catalog.as_ref()).await;
+        match read {
+            Ok(Some((state, contents))) => {
+                self.failures.store(0, Ordering::Relaxed);
+                self.seeds.add(contents);
+                let memory = ListingMemory { is_warned: false, ..memory.clone() };
+                self.list_with_catalog(state, memory, suspects).await
+            }
+            Ok(None) => {
+                let memory = ListingMemory { is_warned: memory.is_warned, ..Default::default() };
+                self.list_without_catalog(&memory).await
+            }
+            Err(CatalogProblem::Request(failure))
+                if memory.catalog.is_some()
+                    && self.failures.fetch_add(1, Ordering::Relaxed) < FAILURES_MAX =>
+            {
+                Err(failure)
+            }
+            Err(problem) => {
+                let listed = self.list_without_catalog(memory).await?;
+                if !memory.is_warned {
+                    let url = &self.url.text;
+                    warn!("cannot use the catalog of {url}: {problem}; all objects are listed");
+                }
+                let memory = ListingMemory { is_warned: true, ..Default::default() };
+                Ok(NewListing { memory, ..listed })
+            }
+        }
+    }
+
+    async fn list_without_catalog(
+        &self,
+        memory: &ListingMemory,
+    ) -> Result<NewListing, RequestFailure> {
+        let listed = self.connection.list(&self.url.prefix, self.keys_max).await?;
+        let mut objects = listed.objects;
+        objects.retain(|object| !object.path.starts_with(ROOT));
+        let memory = ListingMemory { catalog: None, ..memory.clone() };
+        let (removed, requests) = (listed.removed, listed.pages);
+        Ok(NewListing { objects: Some(objects), removed, requests, memory })
+    }
+
+    async fn list_with_catalog(
+        &self,
+        state: CatalogState,
+        mut memory: ListingMemory,
+        suspects: &HashSet<String>,
+    ) -> Result<NewListing, RequestFailure> {
+        let base = |worker: &str| state.workers.get(worker).map(|row| &row.objects);
+        memory.looks.retain(|worker, look| look.base.as_ref() == base(worker));
+        let mut news: BTreeMap<&str, Vec<&Announcement>> = BTreeMap::new();
+        for announcement in &state.news {
+            news.entry(&announcement.worker).or_default().push(announcement);
+        }
+        let is_due = |worker: &str| {
+            let announced = news.get(worker).map(Vec::as_slice).unwrap_or_default();
+            let look = memory.looks.get(worker);
+            is_open(announced, state.workers.get(worker))
+                || suspects.contains(worker)
+                || look.is_none_or(|look| !look.seen.iter().eq(announced.iter().map(|it| &it.key)))
+        };
+        let open = state.workers.iter().filter(|(_, row)| row.is_open).map(|(name, _)| &**name);
+        let known = news.keys().copied().chain(open).chain(suspects.iter().map(String::as_str));
+        let due: HashSet<&str> = known.filter(|worker| is_due(worker)).collect();
+        let due_max = LOOKS_MIN.max(state.object_count() / OBJECTS_PER_LOOK);
+        let (at, mut requests, mut removed) = (Instant::now(), 2, 0);
+        let beside;
+        if due.len() > due_max {
+            let listed = self.connection.list(&self.url.prefix, self.keys_max).await?;
+            requests += listed.pages;
+            removed += listed.removed;
+            let (workers, others) = split_by_worker(listed.objects);
+            memory.looks = compare(workers, &state.workers, at);
+            for worker in news.keys().copied() {
+                let seen = keys(&news, worker);
+                let base = base(worker).cloned();
+                let objects = base.clone().unwrap_or_default();
+                let unchanged = WorkerLook { base, seen: Vec::new(), objects, at };
+                memory.looks.entry(worker.into()).or_insert(unchanged).seen = seen;
+            }
+            beside = others;
+        } else {
+            let (looks, others) =
+                tokio::join!(self.look_at(due.iter().copied()), self.list_beside());
+            let (looks, others) = (looks?, others?);
+            requests += looks.iter().map(|(_, listed)| listed.pages).sum::<usize>() + others.pages;
+            for (folder, listed) in looks {
+                let worker = folder.strip_prefix(WORKERS).unwrap_or(&folder).trim_end_matches('/');
+                removed += listed.removed;
+                let (base, seen) = (base(worker).cloned(), keys(&news, worker));
+                let mut objects = listed.objects;
+                objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+                let look = WorkerLook { base, seen, objects: objects.into(), at };
+                memory.looks.insert(worker.into(), look);
+            }
+            removed += others.removed;
+            beside = [others.objects, state.foreign.clone()].concat();
+        }
+        let previous = memory.catalog.replace(state.clone());
+        // A worker that was listed by itself may have changed.
+        let is_changed = std::mem::take(&mut memory.has_new_looks)
+            || !due.is_empty()
+            || memory.beside != beside
+            || previous.is_none_or(|previous| !previous.is_same(&state));
+        memory.beside = beside;
+        let objects = is_changed.then(|| all_objects(&state, &memory));
+        Ok(NewListing { objects, removed, requests, memory })
+    }
+
+    /// Lists the objects of each of `workers`.
+    async fn look_at(
+        &self,
+        workers: impl Iterator<Item = &str>,
+    ) -> Result<Vec<(String, ListedKeys)>, RequestFailure> {
+        let folders: Vec<String> = workers.map(|worker| format!("{WORKERS}{worker}/")).collect();
+        let prefix = &self.url.prefix;
+        self.connection.list_folders(prefix, folders.into_iter(), self.keys_max).await
+    }
+
+    /// Lists all objects that are neither of a worker nor of the catalog.
+    async fn list_beside(&self) -> Result<ListedKeys, RequestFailure> {
+        let level = self.connection.list_level(&self.url.prefix, self.keys_max).await?;
+        let folders = level.folders.iter().map(|folder| format!("{folder}/"));
+        let folders = folders.filter(|folder| folder != WORKERS && folder != CATALOG);
+        let folders: Vec<String> = folders.chain([INDEX.to_owned()]).collect();
+        let prefix = &self.url.prefix;
+        let listed =
+            self.connection.list_folders(prefix, folders.into_iter(), self.keys_max).await?;
+        let mut all = ListedKeys { folders: Vec::new(), ..level };
+        for (folder, mut keys) in listed {
+            if folder == INDEX {
+                keys.objects.retain(|object| split_worker(&object.path).is_none());
+            }
+            all.objects.extend(keys.objects);
+            all.removed += keys.removed;
+            all.pages += keys.pages;
+        }
+        all.objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(all)
+    }
+
+    /// Lists the whole store and compares it with the rows `workers`.
+    ///
+    /// # Errors
+    ///
+    /// A request fails.
+    pub(crate) async fn list_whole(
+        &self,
+        workers: &CatalogedWorkers,
+    ) -> Result<WholeListing, RequestFailure> {
+        let begun = Instant::now();
+        let listed = self.connection.list_beneath(&self.url.prefix, WORKERS, self.keys_max).await?;
+        let (found, _) = split_by_worker(listed.objects);
+        Ok(WholeListing { begun, pages: listed.pages, looks: compare(found, workers, begun) })
+    }
+}
+
+/// Returns true if a worker may change without a further announcement. Of an end and a beginning at
+/// the same time, the beginning counts.
+fn is_open(announced: &[&Announcement], row: Option<&CatalogedWorker>) -> bool {
+    let last = |wanted: bool| {
+        let matching = announced.iter().filter(|it| (it.news == WorkerNews::Opened) == wanted);
+        matching.map(|it| it.at).max()
+    };
+    match (last(true), last(false)) {
+        (Some(opened), Some(closed)) => opened >= closed,
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        (None, None) => row.is_some_and(|row| row.is_open),
+    }
+}
+
+fn keys(news: &BTreeMap<&str, Vec<&Announcement>>, worker: &str) -> Vec<String> {
+    let announced = news.get(worker).map(Vec::as_slice).unwrap_or_default();
+    announced.iter().map(|announcement| announcement.key.clone()).collect()
+}
+
+type ObjectsByWorker = HashMap<Arc<str>, Vec<ListedObject>>;
+
+/// Returns the objects of each worker, and those that are neither of a worker nor of the catalog.
+fn split_by_worker(objects: Vec<ListedObject>) -> (ObjectsByWorker, Vec<ListedObject>) {
+    let (mut workers, mut others) = (ObjectsByWorker::new(), Vec::new());
+    for object in objects {
+        match split_worker(&object.path) {
+            Some((worker, _)) => match workers.get_mut(worker) {
+                Some(objects) => objects.push(object),
+                None => {
+                    workers.insert(worker.into(), vec![object]);
+                }
+            },
+            None if !object.path.starts_with(ROOT) => others.push(object),
+            None => {}
+        }
+    }
+    workers.values_mut().for_each(|objects| objects.sort_unstable_by(|a, b| a.path.cmp(&b.path)));
+    (workers, others)
+}
+
+/// Returns the workers whose objects differ from their rows.
+fn compare(
+    mut found: ObjectsByWorker,
+    rows: &HashMap<Arc<str>, CatalogedWorker>,
+    at: Instant,
+) -> HashMap<Arc<str>, WorkerLook> {
+    let mut looks = HashMap::new();
+    for (worker, row) in rows {
+        let objects = found.remove(worker).unwrap_or_default();
+        if *objects != *row.objects {
+            let base = Some(row.objects.clone());
+            let look = WorkerLook { base, seen: Vec::new(), objects: objects.into(), at };
+            looks.insert(worker.clone(), look);
+        }
+    }
+    let new = found.into_iter().map(|(worker, objects)| {
+        (worker, WorkerLook { base: None, seen: Vec::new(), objects: objects.into(), at })
+    });
+    looks.extend(new);
+    looks
+}
+
+fn all_objects(state: &CatalogState, memory: &ListingMemory) -> Vec<ListedObject> {
+    let looks = memory.looks.values().map(|look| &look.objects);
+    let rows = state.workers.iter().filter(|(name, _)| !memory.looks.contains_key(*name));
+    let rows = rows.map(|(_, row)| &row.objects);
+    let workers = looks.chain(rows).flat_map(|objects| objects.iter().cloned());
+    workers.chain(memory.beside.iter().cloned()).collect()
+}
