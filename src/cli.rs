@@ -28,6 +28,7 @@
 mod apply;
 mod archive;
 mod audit;
+mod catalog;
 mod changes;
 mod colors;
 mod completions;
@@ -57,6 +58,8 @@ mod mount_options;
 mod mountinfo;
 mod mountpoint;
 mod note;
+mod object_args;
+mod object_facts;
 #[cfg_attr(not(feature = "object-store"), path = "cli/no_object_stores.rs")]
 mod object_stores;
 mod output_file;
@@ -251,6 +254,9 @@ enum Command {
     /// Print the log of changes to a store
     #[command(after_help = audit::HELP)]
     Audit(audit::AuditArgs),
+    /// Bring the catalog of an object store up to date
+    #[command(after_help = catalog::HELP)]
+    Catalog(catalog::CatalogArgs),
     /// Insert evidence after the markers in a text from stdin
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
@@ -423,6 +429,7 @@ pub fn main() -> ExitCode {
         Command::Discard(arguments) => apply::run_discard(&arguments),
         Command::Gc(arguments) => gc::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
+        Command::Catalog(arguments) => catalog::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
         Command::Hook(command) => hook::run(&command),
         #[cfg(feature = "mcp")]

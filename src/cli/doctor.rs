@@ -6,6 +6,7 @@
 //! limit. The inspections run in parallel, so the slowest one sets the total time.
 
 mod fuse;
+mod listing;
 mod machine;
 mod recording;
 mod stores;
@@ -36,7 +37,8 @@ known. The stores are those that `mount` would use. If none is named, the places
 programs are checked, too, also of programs that cannot be read yet.
 
 Without --repair, nothing is changed. As a test, an empty tree is mounted on a new folder in \
-$TMPDIR, and `run` isolates a command in another one. Both are removed afterwards.
+$TMPDIR, and `run` isolates a command in another one. In an object store, a small object that no \
+reader sees is written. All are removed afterwards.
 
 --repair mends what recorders left that ended early, as by a crash: it removes workers that were \
 not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \

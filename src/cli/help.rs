@@ -27,7 +27,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     (
         "Record workers",
-        &["init", "worker", "record", "note", "flush", "sync", "archive", "gc", "audit"],
+        &["init", "worker", "record", "note", "flush", "sync", "archive", "gc", "audit", "catalog"],
     ),
     ("Serve agents and their programs", &["mcp", "hook", "expand"]),
     ("Find problems, and set up", &["doctor", "validate", "completions", "man", "help"]),

@@ -52,8 +52,8 @@ pub(super) struct MountArgs {
 
     /// Comma-separated mount options, as passed by mount(8): store=, format=, only_owner=, owners=,
     /// run=, all_owners, audit, audit_max=, hard_links, no_cache, index=, no_index, prices=,
-    /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
-    /// effect here; write a comma inside a value as \,
+    /// allow_other, budget=, ttl=, stale=, poll=, no_catalog, log=, foreground, and the usual ones,
+    /// which have no effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(super) lists: Vec<OsString>,
 

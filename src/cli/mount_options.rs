@@ -26,6 +26,7 @@ use tracing::warn;
 
 use super::exit::UsageError;
 use super::model_args::ModelArgs;
+use super::object_args::ObjectArgs;
 use super::terminal::display_path;
 use super::write_args::parse_size;
 use super::{discover, duration};
@@ -119,6 +120,9 @@ pub(super) struct MountOptions {
     /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     pub(super) stale: Option<Duration>,
+
+    #[command(flatten)]
+    pub(super) objects: ObjectArgs,
 
     /// Stay in the foreground; Ctrl-C unmounts
     #[arg(long, short)]

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
+use super::object_args::ObjectArgs;
+use super::object_facts::{CatalogOutcome, ListingFacts};
 use super::sync_ends::SyncTarget;
-use super::terminal::display_path;
+use super::terminal::{QuietArg, display_path};
 use crate::cache::DiskCache;
 use crate::catalog::Source;
 use crate::store::Store;
@@ -20,6 +22,7 @@ use crate::trace::KnownFormat;
 pub(super) fn open(
     url: &Path,
     _format: Option<&'static KnownFormat>,
+    _listing: &ObjectArgs,
     _cache: Option<Arc<DiskCache>>,
 ) -> anyhow::Result<Source> {
     refuse(url)
@@ -38,6 +41,33 @@ fn refuse<T>(url: &Path) -> anyhow::Result<T> {
         "cannot open {}: this build has no object stores; try a build with --features object-store",
         display_path(url)
     )
+}
+
+/// Refuses to inspect `url`.
+///
+/// # Errors
+///
+/// Always.
+pub(super) fn inspect(
+    url: &Path,
+    format: Option<&'static KnownFormat>,
+) -> anyhow::Result<(Source, ListingFacts)> {
+    let source = open(url, format, &ObjectArgs::default(), None)?;
+    let (interval, conditions) = (std::time::Duration::ZERO, Ok(false));
+    Ok((source, ListingFacts { requests: 0, interval, catalog: None, conditions }))
+}
+
+/// Refuses to make a catalog of `url`.
+///
+/// # Errors
+///
+/// Always.
+pub(super) fn catalog(
+    url: &Path,
+    _announced: bool,
+    _quiet: QuietArg,
+) -> anyhow::Result<CatalogOutcome> {
+    open(url, None, &ObjectArgs::default(), None).map(|_| CatalogOutcome::default())
 }
 
 pub(super) fn requests() -> [u64; 3] {

@@ -6,21 +6,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow, bail};
 use parking_lot::Mutex;
+use serde_json::{Map, Value};
 use tracing::warn;
 
 use super::mount_options::default_cache_dir;
+use super::object_args::ObjectArgs;
+use super::object_facts::{CatalogOutcome, ListingFacts, ShownCatalog};
 use super::sync_ends::{CopyError, FoundCopy, SyncTarget, have_same_bytes};
-use super::terminal::display_path;
+use super::terminal::{ProgressLine, QuietArg, display_path};
 use crate::cache::DiskCache;
-use crate::catalog::Source;
-use crate::name::RelPath;
+use crate::catalog::{Freshness, Source};
+use crate::name::{Name, RelPath};
 use crate::objects::{
-    self, BucketWriter, ObjectSettings, OpenError, PutError, RequestCounts, RequestFailure,
+    self, Bucket, BucketWriter, Compaction, ConditionSupport, ObjectSettings, OpenError, PutError,
+    RequestCounts, RequestFailure, WholeSearch, WorkerNews, find_conditions,
 };
-use crate::store::{Store, Time};
+use crate::render::list::WorkerQuery;
+use crate::store::{Store, Time, is_object_url};
 use crate::trace::KnownFormat;
+use crate::tree::{Settings, Tree};
+use crate::view::{Filter, View};
 
 /// Directory of the cached parts of objects, in the cache directory.
 const FOLDER: &str = "objects";
@@ -30,6 +37,13 @@ const LIMIT: u64 = 1 << 30;
 const COMPARED_MAX: u64 = 64 << 20;
 /// Number of digits of an ETag that is a hash of the content.
 const CONTENT_ETAG: usize = 32;
+/// Number of announcements that wait until they are moved into the catalog.
+const WAITING_MAX: usize = 1_000;
+/// Age of a listing of all workers that is read again, to find changes that nobody announced.
+const WHOLE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The entry of a worker in index.json.
+type WorkerEntry = Map<String, Value>;
+
 /// Directory of workers, and the directory of outputs beside it.
 const WORKERS: &str = "/workers";
 const OUTPUTS: &str = "/tool_outputs";
@@ -42,22 +56,152 @@ const OUTPUTS: &str = "/tool_outputs";
 pub(super) fn open(
     url: &Path,
     format: Option<&'static KnownFormat>,
+    listing: &ObjectArgs,
     cache: Option<Arc<DiskCache>>,
 ) -> anyhow::Result<Source> {
-    let settings = ObjectSettings { cache, ..ObjectSettings::default() };
+    open_bucket(url, format, settings(listing, cache)).map(|(source, _)| source)
+}
+
+fn settings(listing: &ObjectArgs, cache: Option<Arc<DiskCache>>) -> ObjectSettings {
+    let defaults = ObjectSettings::default();
+    let refresh = listing.poll.unwrap_or(defaults.refresh);
+    ObjectSettings { cache, refresh, catalog: !listing.no_catalog, ..defaults }
+}
+
+fn open_bucket(
+    url: &Path,
+    format: Option<&'static KnownFormat>,
+    settings: ObjectSettings,
+) -> anyhow::Result<(Source, Bucket)> {
     let bucket = objects::open(url, &settings)?;
-    let beside = open_outputs(url, &settings)?;
-    Ok(Source::open_store(Arc::new(bucket), url, beside, format)?)
+    let beside = open_outputs(url, settings)?;
+    Ok((Source::open_store(Arc::new(bucket.clone()), url, beside, format)?, bucket))
+}
+
+/// Opens the part of an object store that `url` names without any cache, and finds out how it is
+/// listed and whether it can have a catalog. That writes an object for a moment.
+///
+/// # Errors
+///
+/// It cannot be read, or has no known format.
+pub(super) fn inspect(
+    url: &Path,
+    format: Option<&'static KnownFormat>,
+) -> anyhow::Result<(Source, ListingFacts)> {
+    let settings = ObjectSettings::default();
+    let (source, bucket) = open_bucket(url, format, settings.clone())?;
+    let (requests, interval) = bucket.listing_cost();
+    let writer = BucketWriter::open(url, &settings)?;
+    let conditions = match find_conditions(&writer) {
+        Ok(ConditionSupport::Honored) => Ok(true),
+        Ok(ConditionSupport::Ignored) => Ok(false),
+        Err(failure) => Err(failure.to_string()),
+    };
+    let catalog = bucket.catalog().map(|facts| ShownCatalog {
+        workers: facts.workers,
+        files: facts.files,
+        news: facts.news,
+        listed_at: facts.listed_at,
+    });
+    Ok((source, ListingFacts { requests, interval, catalog, conditions }))
+}
+
+/// Brings the catalog of the object store `url` up to date. With `announced`, looks only at
+/// announced workers, unless all were listed more than [`WHOLE_EVERY`] ago.
+///
+/// # Errors
+///
+/// It cannot be read or written, or cannot have a catalog.
+pub(super) fn catalog(
+    url: &Path,
+    announced: bool,
+    quiet: QuietArg,
+) -> anyhow::Result<CatalogOutcome> {
+    if !is_object_url(url) {
+        bail!(
+            "cannot make a catalog of {}: it is no object store; try s3://BUCKET/PREFIX",
+            display_path(url)
+        );
+    }
+    let settings = ObjectSettings::default();
+    let writer = BucketWriter::open(url, &settings)?;
+    let whole = if announced { WholeSearch::IfOlder(WHOLE_EVERY) } else { WholeSearch::Always };
+    let progress = ProgressLine::without_counts("reading workers", quiet);
+    let described = describe_workers(url, &settings)?;
+    let made = Compaction::new(&writer, &settings, &described).run(whole);
+    drop(progress);
+    let made = made.with_context(|| format!("cannot make the catalog of {}", display_path(url)))?;
+    let RequestCounts { lists, reads, .. } = objects::all_requests();
+    Ok(CatalogOutcome {
+        workers: made.workers,
+        files: made.files,
+        changed: made.rows,
+        removed: made.removed,
+        announcements: made.news,
+        listings: lists,
+        others: reads,
+    })
+}
+
+/// Brings the catalog up to date if [`WAITING_MAX`] announcements wait.
+///
+/// # Errors
+///
+/// It cannot be read or written, or cannot have a catalog.
+pub(super) fn catalog_if_many_wait(url: &Path) -> anyhow::Result<()> {
+    let writer = BucketWriter::open(url, &ObjectSettings::default())?;
+    let waiting = Compaction::waiting(&writer).context("cannot list what was announced")?;
+    if waiting >= WAITING_MAX {
+        catalog(url, true, QuietArg::new(true))?;
+    }
+    Ok(())
+}
+
+/// Announces a change of a worker to readers with a catalog.
+///
+/// # Errors
+///
+/// The request fails.
+pub(super) fn announce(
+    writer: &BucketWriter,
+    news: WorkerNews,
+    worker: &Name,
+) -> Result<(), RequestFailure> {
+    objects::announce(writer, news, &worker.to_text())
+}
+
+/// Returns a function that computes the entries of workers in index.json.
+fn describe_workers(
+    url: &Path,
+    settings: &ObjectSettings,
+) -> anyhow::Result<impl Fn(Bucket) -> Result<Vec<WorkerEntry>, String> + use<>> {
+    let text = url.to_string_lossy();
+    let outputs = [text.trim_end_matches('/'), OUTPUTS].concat();
+    let settings = ObjectSettings { catalog: false, ..settings.clone() };
+    let outputs: Option<Arc<dyn Store>> = objects::open_if_any(Path::new(&outputs), &settings)?
+        .map(|outputs| Arc::new(outputs) as Arc<dyn Store>);
+    Ok(move |bucket| {
+        let source = Source::from_store(Arc::new(bucket), outputs.clone());
+        let fresh = Freshness { unfinished: Duration::MAX, finished: Duration::MAX };
+        let view = View::new(vec![source], fresh, Filter::default());
+        let tree = Tree::new(view.map_err(|error| error.to_string())?, Settings::default());
+        let (board, _) =
+            tree.renderer().board(&WorkerQuery::default()).map_err(|error| error.to_string())?;
+        let entries = board.iter().map(|row| match serde_json::to_value(row) {
+            Ok(Value::Object(entry)) => Ok(entry),
+            Ok(_) => Err("an entry is no object".to_owned()),
+            Err(error) => Err(error.to_string()),
+        });
+        entries.collect()
+    })
 }
 
 /// Opens the outputs that are stored beside the workers at `url`, if there are any.
-fn open_outputs(
-    url: &Path,
-    settings: &ObjectSettings,
-) -> Result<Option<Arc<dyn Store>>, OpenError> {
+fn open_outputs(url: &Path, settings: ObjectSettings) -> Result<Option<Arc<dyn Store>>, OpenError> {
     let text = url.to_string_lossy();
     let Some(parent) = text.trim_end_matches('/').strip_suffix(WORKERS) else { return Ok(None) };
-    let opened = objects::open_if_any(Path::new(&[parent, OUTPUTS].concat()), settings)?;
+    let settings = ObjectSettings { catalog: false, ..settings };
+    let opened = objects::open_if_any(Path::new(&[parent, OUTPUTS].concat()), &settings)?;
     Ok(opened.map(|outputs| Arc::new(outputs) as Arc<dyn Store>))
 }
 
@@ -95,7 +239,9 @@ const COPY_DEADLINE: Duration = Duration::from_secs(30);
 ///
 /// It cannot be read.
 pub(super) fn open_source(url: &Path) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(Arc::new(objects::open(url, &ObjectSettings::default())?))
+    // A copy has all objects, also those that nobody announced.
+    let settings = ObjectSettings { catalog: false, ..ObjectSettings::default() };
+    Ok(Arc::new(objects::open(url, &settings)?))
 }
 
 /// Opens the part of an object store that `url` names, to copy to it. It may be empty.

@@ -97,6 +97,7 @@ impl Plan {
             hard_links,
             stale_after: options.stale.unwrap_or(STALE_AFTER),
             cache: options.cache.clone(),
+            objects: options.objects.clone(),
             filter,
             // A mount shows no progress itself.
             quiet: QuietArg::new(true),

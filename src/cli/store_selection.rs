@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::mount_options::{CacheArgs, open_cache_to_read, open_index};
 use super::mountinfo::FolderIdentity;
+use super::object_args::ObjectArgs;
 use super::terminal::QuietArg;
 use super::view_args::ViewArgs;
 use super::{discover, mountpoint, object_stores};
@@ -31,6 +32,7 @@ pub(super) struct StoreSelection {
     /// Time without a write after which an unfinished worker counts as abandoned.
     pub(super) stale_after: Duration,
     pub(super) cache: CacheArgs,
+    pub(super) objects: ObjectArgs,
     pub(super) filter: Filter,
     pub(super) quiet: QuietArg,
 }
@@ -48,6 +50,7 @@ impl StoreSelection {
             hard_links: arguments.hard_links,
             stale_after: arguments.stale.unwrap_or(STALE_AFTER),
             cache: arguments.cache.clone(),
+            objects: arguments.objects.clone(),
             filter,
             quiet: arguments.quiet,
         })
@@ -95,6 +98,7 @@ impl StoreSelection {
             hard_links: false,
             stale_after: STALE_AFTER,
             cache: CacheArgs { no_cache: true, ..CacheArgs::default() },
+            objects: ObjectArgs::default(),
             filter: Filter::default(),
             quiet: QuietArg::default(),
         }
@@ -145,7 +149,7 @@ impl StoreSelection {
     ) -> anyhow::Result<Vec<Source>> {
         let open = |store: &PathBuf| {
             let source = match is_object_url(store) {
-                true => object_stores::open(store, self.format, blocks.clone())?,
+                true => object_stores::open(store, self.format, &self.objects, blocks.clone())?,
                 false => Source::open_as(store, self.format)?,
             };
             let mut source = source.with_stale_after(self.stale_after);

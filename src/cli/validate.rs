@@ -16,6 +16,7 @@ use clap::Args;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::object_args::ObjectArgs;
 use super::object_stores;
 use super::read_session::{ReadSession, TimeArgs};
 use super::terminal::{display_path, escape_controls, print_message};
@@ -83,7 +84,10 @@ pub(super) struct ValidateArgs {
 pub(super) fn run(arguments: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let shown = display_path(&arguments.path);
     let (kind, source) = if is_object_url(&arguments.path) {
-        (TargetKind::Store, object_stores::open(&arguments.path, None, None)?)
+        (
+            TargetKind::Store,
+            object_stores::open(&arguments.path, None, &ObjectArgs::default(), None)?,
+        )
     } else {
         let path =
             fs::canonicalize(&arguments.path).with_context(|| format!("cannot open {shown}"))?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{duration, mount_options, terminal};
+use super::{duration, mount_options, object_args, terminal};
 use crate::name::{Name, printable};
 use crate::route::Report;
 use crate::text::budget::Budget;
@@ -47,6 +47,9 @@ pub(super) struct ViewArgs {
 
     #[command(flatten)]
     pub(super) cache: mount_options::CacheArgs,
+
+    #[command(flatten)]
+    pub(super) objects: object_args::ObjectArgs,
 
     #[command(flatten)]
     pub(super) quiet: terminal::QuietArg,

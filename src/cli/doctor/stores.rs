@@ -148,8 +148,13 @@ impl Stores {
             let mut shown_path = display_path(&store.path);
             let found = mountpoint::identify_store(store.path.clone(), &mut identities, mounts);
             let source = match found {
-                Ok(Some(path)) if is_object_url(&path) => object_stores::open(&path, format, None)
-                    .map(|source| (path, source))
+                Ok(Some(path)) if is_object_url(&path) => object_stores::inspect(&path, format)
+                    .map(|(source, listing)| {
+                        let shown = display_path(&path);
+                        let found = listing.findings(&path).into_iter();
+                        result.findings.extend(found.map(|finding| finding.about(&shown)));
+                        (path, source)
+                    })
                     .map_err(|error| Diagnosis::without_remedy(format!("{error:#}"))),
                 Ok(Some(path)) => Source::open_as(&path, format)
                     .map(|source| (path, source))

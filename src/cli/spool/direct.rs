@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 use super::place::WORKERS;
 use super::progress::METADATA;
 use super::upload::writer;
+use crate::cli::object_stores::announce;
 use crate::name::{Name, RelPath};
-use crate::objects::{BucketWriter, Bytes, KeyEntry, PutCondition, PutError};
+use crate::objects::{BucketWriter, Bytes, KeyEntry, PutCondition, PutError, WorkerNews};
 use crate::trace::swarmlet::{METADATA_MAX, SUPERVISOR, SUPERVISOR_NOTES, own_status};
 use std::time::Duration;
 use swarmletfs_record::write::NotePlace;
@@ -92,6 +93,7 @@ pub(crate) fn annotate(url: &str, id: &[u8], notes: &str) -> anyhow::Result<()> 
         bytes.push(b'\n');
         Ok(bytes.into())
     })
+    .and_then(|()| Ok(announce(&bucket, WorkerNews::Closed, &name)?))
     .with_context(|| format!("cannot set the notes on worker {id}"))
 }
 

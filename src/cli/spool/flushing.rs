@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use super::place::{Spool, Waiting};
 use super::session::say_problems;
 use super::upload::{UploadReport, Uploader, writer};
+use crate::cli::object_stores::catalog_if_many_wait;
+use crate::cli::terminal::print_message;
 
 /// Longest time of a request with all its repetitions.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -61,6 +63,11 @@ fn flush_one(spool: &Spool) -> anyhow::Result<FlushedSpool> {
     flushed.closed = report.closed.len() as u64;
     flushed.closed_bytes = report.closed_bytes;
     flushed.waiting = spool.waiting()?;
+    if report.failure.is_none()
+        && let Err(error) = catalog_if_many_wait(Path::new(&spool.url))
+    {
+        print_message(&format!("{error:#}; readers are not affected"));
+    }
     flushed.failure = match report.failure {
         Some(failure) => Some(format!("{failure}; {}", failure.cure())),
         None if report.is_locked => {

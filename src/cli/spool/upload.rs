@@ -28,6 +28,7 @@ use super::progress::{
     FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress,
 };
 use crate::approval::Approval;
+use crate::cli::object_stores::announce;
 use crate::cli::terminal::{display_path, human_size};
 use crate::digest::{digest, to_hex};
 use crate::draft::Draft;
@@ -36,7 +37,7 @@ use crate::model::{ReviewState, Status};
 use crate::name::Name;
 use crate::objects::{
     BucketWriter, Bytes, KeyEntry, ObjectSettings, PutCondition, PutError, RequestFailure,
-    UPLOAD_PART, part_key, parts_prefix,
+    UPLOAD_PART, WorkerNews, part_key, parts_prefix,
 };
 use crate::parallel::parallel_waits;
 use crate::store::{Disk, File, Store as _, Time};
@@ -70,8 +71,16 @@ pub(crate) struct UploadedWorker<'a> {
 /// Is called when a worker appears in an object store, and when all of an ended one is there. After
 /// a crash, it may be called again for the same worker.
 pub(crate) trait UploadObserver: Send {
-    fn opened(&mut self, bucket: &BucketWriter, worker: &UploadedWorker<'_>);
-    fn closed(&mut self, bucket: &BucketWriter, worker: &UploadedWorker<'_>);
+    fn opened(
+        &mut self,
+        bucket: &BucketWriter,
+        worker: &UploadedWorker<'_>,
+    ) -> Result<(), RequestFailure>;
+    fn closed(
+        &mut self,
+        bucket: &BucketWriter,
+        worker: &UploadedWorker<'_>,
+    ) -> Result<(), RequestFailure>;
 }
 
 /// The work of an upload.
@@ -96,13 +105,25 @@ pub(crate) struct UploadReport {
 }
 
 impl UploadObserver for UploadReport {
-    fn opened(&mut self, _bucket: &BucketWriter, worker: &UploadedWorker<'_>) {
+    fn opened(
+        &mut self,
+        bucket: &BucketWriter,
+        worker: &UploadedWorker<'_>,
+    ) -> Result<(), RequestFailure> {
+        announce(bucket, WorkerNews::Opened, worker.id)?;
         self.opened.push(worker.id.display());
+        Ok(())
     }
 
-    fn closed(&mut self, _bucket: &BucketWriter, worker: &UploadedWorker<'_>) {
+    fn closed(
+        &mut self,
+        bucket: &BucketWriter,
+        worker: &UploadedWorker<'_>,
+    ) -> Result<(), RequestFailure> {
+        announce(bucket, WorkerNews::Closed, worker.id)?;
         self.closed.push(worker.id.display());
         self.closed_bytes += worker.objects.iter().map(|object| object.size).sum::<u64>();
+        Ok(())
     }
 }
 
@@ -351,11 +372,10 @@ impl<'a> WorkerUpload<'a> {
             // The progress was lost. Parts of files may be there.
             None => self.find_parts()?,
         }
-        self.done.is_claimed = true;
-        self.save()?;
         let worker = self.uploaded()?;
-        self.report.opened(&self.uploader.bucket, &worker);
-        Ok(())
+        self.report.opened(&self.uploader.bucket, &worker)?;
+        self.done.is_claimed = true;
+        Ok(self.save()?)
     }
 
     fn find_parts(&mut self) -> Result<(), UploadStop> {
@@ -579,7 +599,7 @@ impl<'a> WorkerUpload<'a> {
             self.delete_parts(&path)?;
         }
         let worker = self.uploaded()?;
-        self.report.closed(&self.uploader.bucket, &worker);
+        self.report.closed(&self.uploader.bucket, &worker)?;
         self.done.is_closed = true;
         Ok(self.save()?)
     }
