@@ -1,6 +1,7 @@
 //! Stores in an object store, served by SeaweedFS: the same tree as from a folder, one version of
 //! each object, clear errors, and recording through a spool that loses nothing.
 
+mod catalog;
 mod faults;
 mod proxy;
 mod recorded;

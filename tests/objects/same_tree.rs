@@ -22,7 +22,7 @@ use crate::support::{Mount, Seen, TestStore, see_folder};
 
 /// A swarm with every kind of file: outputs of several blocks, an owner, a run, notes, and outputs
 /// that are stored out of band.
-fn swarm() -> TestStore {
+pub fn swarm() -> TestStore {
     let store = TestStore::new();
     Swarm { workers: 4, calls: 3, bytes: 2_000, seed: 7 }.make(&store.path()).unwrap();
     store.worker(
@@ -58,7 +58,7 @@ fn names_in(bucket: &Bucket, folder: &str) -> Vec<String> {
 }
 
 /// Returns the contents of the files and links of a tree.
-fn contents(seen: BTreeMap<Vec<u8>, Seen>) -> BTreeMap<String, Vec<u8>> {
+pub fn contents(seen: BTreeMap<Vec<u8>, Seen>) -> BTreeMap<String, Vec<u8>> {
     let content = |seen| match seen {
         Seen::File { bytes, .. } => bytes,
         Seen::Link(target) => target,
