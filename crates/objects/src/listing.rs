@@ -1,7 +1,7 @@
 //! Lists a store, by its catalog where it has one.
 //!
 //! With a catalog, a listing consists of the rows of finished workers, a listing of each worker
-//! that may change, and a listing of what lies beside the workers. Other programs announce nothing,
+//! that may change, and a listing of everything beside the workers. Other programs announce nothing,
 //! so the whole store is listed now and then. The difference to the rows is kept until the rows
 //! change: a look at a worker counts only against the row that it was compared with.
 
@@ -46,7 +46,7 @@ pub(crate) struct Lister {
     pub(crate) failures: AtomicU32,
 }
 
-/// What a listing leaves for the next one.
+/// The state that a listing leaves for the next one.
 #[derive(Clone, Default)]
 pub(crate) struct ListingMemory {
     catalog: Option<CatalogState>,
@@ -98,7 +98,7 @@ impl ListingMemory {
         self.catalog.as_ref().map(|state| state.workers.clone())
     }
 
-    /// Adds what a whole listing found. A look that is newer stays.
+    /// Adds the findings of a whole listing. A look that is newer stays.
     pub(crate) fn add_whole(&mut self, whole: WholeListing) {
         self.looks.retain(|_, look| look.at > whole.begun);
         for (worker, look) in whole.looks {

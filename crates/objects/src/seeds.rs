@@ -1,7 +1,7 @@
 //! Contents of small objects that the catalog holds, so that nobody needs to request them.
 //!
-//! A list of workers reads each content once, soon after the store was opened. What nobody took
-//! until then is dropped; it can be requested.
+//! A list of workers reads each content once, soon after the store was opened. Contents that nobody took
+//! until then are dropped; they can be requested.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ const BYTES_MAX: usize = 256 << 20;
 const KEPT: Duration = Duration::from_secs(120);
 
 /// Path and ETag of an object.
-type Version = (Arc<str>, Arc<str>);
+type SeedVersion = (Arc<str>, Arc<str>);
 
 #[derive(Default)]
 pub(crate) struct Seeds(Mutex<KeptSeeds>);
 
 #[derive(Default)]
 struct KeptSeeds {
-    contents: HashMap<Version, Bytes>,
+    contents: HashMap<SeedVersion, Bytes>,
     bytes: usize,
     added_at: Option<Instant>,
 }

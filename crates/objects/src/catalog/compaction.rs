@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::layout::{
     Announcement, FILES, MANIFEST, PARQUET, PROBES, ROOT, WORKERS, WorkerNews, new_id, split_worker,
 };
-use super::manifest::{self, FILE_MAX, Manifest, ReplacedFile, RowFile};
+use super::manifest::{self, CatalogManifest, FILE_MAX, ReplacedFile, RowFile};
 use super::problem::CatalogProblem;
 use super::reading::CatalogReader;
 use super::rows::{self, CONTENTS_MAX, CatalogRow, CatalogedWorker, LISTED_FILES};
@@ -141,7 +141,7 @@ pub struct Compaction<'a> {
 
 /// The catalog as a compaction found it.
 struct FoundCatalog {
-    manifest: Option<Manifest>,
+    manifest: Option<CatalogManifest>,
     /// ETag of the manifest, also of a damaged one.
     etag: Option<String>,
     files: Vec<FoundFile>,
@@ -158,7 +158,7 @@ struct FoundFile {
     workers: Vec<(Arc<str>, CatalogedWorker)>,
 }
 
-/// What a compaction changes.
+/// The changes of a compaction.
 #[derive(Default)]
 struct CatalogEdit {
     rows: Vec<CatalogRow>,
@@ -244,7 +244,7 @@ impl Compaction<'_> {
         let (manifest, etag, mut is_damaged) =
             match self.writer.get(MANIFEST, manifest::SIZE_MAX)? {
                 None => (None, None, true),
-                Some((json, etag)) => match Manifest::parse(&json, self.settings.keys_max) {
+                Some((json, etag)) => match CatalogManifest::parse(&json, self.settings.keys_max) {
                     Ok(manifest) => (Some(manifest), Some(etag), false),
                     Err(CatalogProblem::Version(version)) => {
                         return Err(CatalogError::Version(version));
@@ -486,7 +486,7 @@ impl Compaction<'_> {
         let files: Vec<RowFile> =
             clean.into_iter().map(|file| file.file).chain(written.iter().cloned()).collect();
         let listed_at = previous.map_or(now, |manifest| manifest.listed_at);
-        let manifest = Manifest {
+        let manifest = CatalogManifest {
             version: manifest::VERSION,
             id: new_id(),
             written_at: now,
@@ -551,7 +551,7 @@ impl Compaction<'_> {
     /// the `written` files are removed, unless a manifest names them.
     fn put_manifest(
         &self,
-        manifest: &Manifest,
+        manifest: &CatalogManifest,
         etag: Option<String>,
         written: &[RowFile],
     ) -> Result<bool, CatalogError> {
@@ -566,7 +566,7 @@ impl Compaction<'_> {
         let current = self.writer.get(MANIFEST, manifest::SIZE_MAX);
         let current = match (current, failure) {
             (Ok(Some((json, _))), failure) => {
-                let current = Manifest::parse(&json, self.settings.keys_max).ok();
+                let current = CatalogManifest::parse(&json, self.settings.keys_max).ok();
                 match (current, failure) {
                     (Some(current), _) if current.id == manifest.id => return Ok(true),
                     // The put may still arrive, so its files stay.

@@ -27,7 +27,7 @@ pub(super) const PARQUET: &str = ".parquet";
 /// Characters that the name of a worker keeps in a key.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// What happened to a worker.
+/// An event in the life of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerNews {
     /// It changes from now on.

@@ -21,7 +21,7 @@ const FILES_MAX: usize = 10_000;
 const HASH_LENGTH: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Manifest {
+pub(super) struct CatalogManifest {
     pub(super) version: u32,
     /// Name of the compaction that wrote it.
     pub(super) id: String,
@@ -59,20 +59,20 @@ struct AnyVersion {
     version: u32,
 }
 
-impl Manifest {
+impl CatalogManifest {
     /// Parses a manifest and checks it.
     ///
     /// # Errors
     ///
     /// It is damaged or of another version, or names files outside of the catalog.
-    pub(super) fn parse(json: &[u8], rows_max: usize) -> Result<Manifest, CatalogProblem> {
+    pub(super) fn parse(json: &[u8], rows_max: usize) -> Result<CatalogManifest, CatalogProblem> {
         let damaged = |reason: &str| CatalogProblem::Damaged(format!("its manifest {reason}"));
         let found: AnyVersion =
             serde_json::from_slice(json).map_err(|_| damaged("is no manifest"))?;
         if found.version != VERSION {
             return Err(CatalogProblem::Version(found.version));
         }
-        let manifest: Manifest =
+        let manifest: CatalogManifest =
             serde_json::from_slice(json).map_err(|_| damaged("is no manifest"))?;
         let is_file = |file: &RowFile| {
             is_row_file(&file.key) && file.bytes <= FILE_MAX && file.blake3.len() == HASH_LENGTH
@@ -119,7 +119,7 @@ pub(super) fn is_row_file(key: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn manifest() -> Manifest {
+    fn manifest() -> CatalogManifest {
         let file = |name: &str| RowFile {
             key: format!("{FILES}2026-11-30/{name}.parquet"),
             rows: 3,
@@ -127,7 +127,7 @@ mod tests {
             etag: "\"e\"".into(),
             blake3: "0".repeat(HASH_LENGTH),
         };
-        Manifest {
+        CatalogManifest {
             version: VERSION,
             id: "i".into(),
             written_at: Timestamp::UNIX_EPOCH,
@@ -140,15 +140,15 @@ mod tests {
 
     #[test]
     fn a_manifest_is_read_as_it_was_written() {
-        assert_eq!(Manifest::parse(&manifest().to_json(), 10).unwrap(), manifest());
+        assert_eq!(CatalogManifest::parse(&manifest().to_json(), 10).unwrap(), manifest());
     }
 
     #[test]
     fn a_manifest_that_is_damaged_or_names_other_objects_is_refused() {
-        let change = |change: &dyn Fn(&mut Manifest)| {
+        let change = |change: &dyn Fn(&mut CatalogManifest)| {
             let mut changed = manifest();
             change(&mut changed);
-            Manifest::parse(&changed.to_json(), 10).unwrap_err()
+            CatalogManifest::parse(&changed.to_json(), 10).unwrap_err()
         };
         for (changed, expected) in [
             (change(&|all| all.rows = 5), "contradicts itself"),
@@ -165,7 +165,7 @@ mod tests {
             assert!(matches!(error, CatalogProblem::Damaged(_)), "{key}");
         }
         for json in ["", "{", "[]", "{\"version\":1}", "{\"version\":1,\"files\":3}"] {
-            assert!(Manifest::parse(json.as_bytes(), 10).is_err(), "{json}");
+            assert!(CatalogManifest::parse(json.as_bytes(), 10).is_err(), "{json}");
         }
     }
 }

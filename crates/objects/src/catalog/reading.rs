@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::layout::{Announcement, CATALOG, MANIFEST, ROOT};
-use super::manifest::{self, Manifest, RowFile};
+use super::manifest::{self, CatalogManifest, RowFile};
 use super::problem::CatalogProblem;
 use super::rows::{self, CatalogedWorker, ParsedRows};
 use crate::connection::{Connection, FetchedObject, ObjectVersion};
@@ -45,7 +45,7 @@ type SharedWorkers = Arc<[(Arc<str>, CatalogedWorker)]>;
 /// The catalog as it was last read.
 #[derive(Clone)]
 pub(crate) struct CatalogState {
-    manifest: Arc<Manifest>,
+    manifest: Arc<CatalogManifest>,
     etag: Option<String>,
     /// The rows of each file, by the hash of its bytes.
     files: HashMap<String, SharedWorkers>,
@@ -126,7 +126,7 @@ impl CatalogReader {
         let empty = HashMap::new();
         let known_files = previous.map_or(&empty, |state| &state.files);
         for tried in 1.. {
-            let manifest = Manifest::parse(&json, self.rows_max)?;
+            let manifest = CatalogManifest::parse(&json, self.rows_max)?;
             match self.read_files(&manifest, known_files).await {
                 Ok((files, contents)) => {
                     let workers = files.values().flat_map(|rows| rows.iter().cloned()).collect();
@@ -156,7 +156,7 @@ impl CatalogReader {
     /// Reads the files of `manifest` that are not `known`.
     async fn read_files(
         &self,
-        manifest: &Manifest,
+        manifest: &CatalogManifest,
         known: &HashMap<String, SharedWorkers>,
     ) -> Result<(HashMap<String, SharedWorkers>, KnownContents), CatalogProblem> {
         let (mut files, mut contents) = (HashMap::new(), Vec::new());

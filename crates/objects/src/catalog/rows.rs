@@ -21,7 +21,7 @@ use super::problem::CatalogProblem;
 use crate::key_tree::ListedObject;
 
 const TABLE: &str = "worker";
-/// The columns for programs are those of the swarm's index.json. Later versions only add columns.
+/// The columns for programs have the names of fields in the index.json of the swarm. Later versions only add columns.
 pub(super) const COLUMNS: TableColumns = &[
     (ID, Text),
     (OPEN, Flag),
@@ -163,7 +163,7 @@ pub(super) fn encode(rows: &[CatalogRow]) -> std::io::Result<Bytes> {
 ///
 /// # Errors
 ///
-/// It is damaged, or a row speaks about other objects than those of its worker.
+/// It is damaged, or a row speaks about objects of another worker.
 pub(super) fn parse(file: Bytes, rows_max: usize) -> Result<ParsedRows, CatalogProblem> {
     let file = open(file, rows_max)?;
     let text = |name| file.texts(name).map_err(|error| damaged(&error));
@@ -189,7 +189,7 @@ pub(super) fn parse(file: Bytes, rows_max: usize) -> Result<ParsedRows, CatalogP
 ///
 /// # Errors
 ///
-/// As those of [`parse`].
+/// The errors of [`parse`].
 pub(super) fn parse_whole(file: Bytes, rows_max: usize) -> Result<Vec<CatalogRow>, CatalogProblem> {
     let lines = open(file, rows_max)?.lines(COLUMNS).map_err(|error| damaged(&error))?;
     let rows = lines.into_iter().map(|mut entry| {
