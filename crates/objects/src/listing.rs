@@ -1,9 +1,9 @@
 //! Lists a store, by its catalog where it has one.
 //!
 //! With a catalog, a listing consists of the rows of finished workers, a listing of each worker
-//! that may change, and a listing of everything beside the workers. Other programs announce nothing,
-//! so the whole store is listed now and then. The difference to the rows is kept until the rows
-//! change: a look at a worker counts only against the row that it was compared with.
+//! that may change, and a listing of everything beside the workers. Other programs announce
+//! nothing, so the whole store is listed now and then. The difference to the rows is kept until the
+//! rows change: a look at a worker counts only against the row that it was compared with.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

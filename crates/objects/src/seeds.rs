@@ -1,7 +1,7 @@
 //! Contents of small objects that the catalog holds, so that nobody needs to request them.
 //!
-//! A list of workers reads each content once, soon after the store was opened. Contents that nobody took
-//! until then are dropped; they can be requested.
+//! A list of workers reads each content once, soon after the store was opened. Contents that nobody
+//! took until then are dropped; they can be requested.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -21,7 +21,8 @@ use super::problem::CatalogProblem;
 use crate::key_tree::ListedObject;
 
 const TABLE: &str = "worker";
-/// The columns for programs have the names of fields in the index.json of the swarm. Later versions only add columns.
+/// The columns for programs have the names of fields in the index.json of the swarm. Later versions
+/// only add columns.
 pub(super) const COLUMNS: TableColumns = &[
     (ID, Text),
     (OPEN, Flag),
