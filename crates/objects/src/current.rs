@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::{Timestamp, Unit};
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
@@ -38,11 +39,14 @@ pub(crate) struct CurrentListing {
 struct ListingState {
     tree: Arc<KeyTree>,
     listed_at: Instant,
+    /// The time of `listed_at` for the user.
+    listed_time: Timestamp,
     /// Time from which on the listing is read again.
     due: Instant,
     /// Start of the listing in progress.
     started: Option<Instant>,
-    is_failing: bool,
+    /// Failure of the last listing.
+    failure: Option<RequestFailure>,
 }
 
 impl CurrentListing {
@@ -70,9 +74,10 @@ impl CurrentListing {
         let state = ListingState {
             tree: Arc::new(tree),
             listed_at: now,
+            listed_time: Timestamp::now(),
             due: now + interval(refresh, pages),
             started: None,
-            is_failing: false,
+            failure: None,
         };
         let (state, ended) = (Mutex::new(state), Condvar::new());
         Ok(CurrentListing { connection, url, refresh, keys_max, state, ended })
@@ -90,7 +95,7 @@ impl CurrentListing {
                 current.finish(listed);
             });
         }
-        if let Some(started) = state.started.filter(|_| !state.is_failing) {
+        if let Some(started) = state.started.filter(|_| state.failure.is_none()) {
             while state.started == Some(started) {
                 if self.ended.wait_until(&mut state, started + WAIT_MAX).timed_out() {
                     break;
@@ -98,6 +103,15 @@ impl CurrentListing {
             }
         }
         state.tree.clone()
+    }
+
+    /// Returns why an old listing is shown, and its time.
+    pub(crate) fn outage(&self) -> Option<String> {
+        let state = self.state.lock();
+        let failure = state.failure.as_ref()?;
+        let time = state.listed_time.round(Unit::Second).unwrap_or(state.listed_time);
+        let (url, cure) = (&self.url.text, failure.cure());
+        Some(format!("cannot list {url}: {failure}; its listing of {time} is shown; {cure}"))
     }
 
     /// Makes the listing due, since an object differs from it.
@@ -117,18 +131,19 @@ impl CurrentListing {
                 if !state.tree.has_same_objects(&tree) {
                     state.tree = Arc::new(tree);
                 }
-                if std::mem::take(&mut state.is_failing) {
+                if state.failure.take().is_some() {
                     info!("{} can be listed again", self.url.text);
                 }
-                state.listed_at = now;
+                (state.listed_at, state.listed_time) = (now, Timestamp::now());
                 state.due = now + interval(self.refresh, pages);
             }
             Err(failure) => {
-                if !std::mem::replace(&mut state.is_failing, true) {
+                if state.failure.is_none() {
                     let age = now.duration_since(state.listed_at).as_secs();
                     let url = &self.url.text;
                     warn!("cannot list {url}: {failure}; its listing of {age} s ago is shown");
                 }
+                state.failure = Some(failure);
                 state.due = now + self.refresh;
             }
         }
