@@ -1,10 +1,15 @@
 //! Stores in an object store, served by SeaweedFS: the same tree as from a folder, one version of
 //! each object, and clear errors.
 
+mod emulators;
+mod expiry;
 mod faults;
+mod keys;
+mod other_providers;
+mod profiles;
 mod proxy;
 mod same_tree;
-mod server;
+pub mod server;
 mod versions;
 
 use std::path::Path;
@@ -17,7 +22,7 @@ use swarmletfs_tree::tree::{Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
 
 /// Returns the tree of a store, without caching.
-fn tree(store: impl Store) -> Tree {
+pub fn tree(store: impl Store) -> Tree {
     let source = Source::open_store(Arc::new(store), Path::new("s3://swarm"), None, None).unwrap();
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
