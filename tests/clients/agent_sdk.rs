@@ -19,6 +19,9 @@ const AGENT_SDK: Client = Client {
 };
 /// Files that name the transcript or depend on how it is stored.
 const OF_STORE: [&str; 2] = ["source.meta.json", "index.json"];
+/// Lines that only one side has: the metadata of a subagent, which has a file of its own beside a
+/// local transcript, and the requests to the model, which the store does not get.
+const NOT_SHARED: [&str; 2] = ["{\"type\":\"agent_metadata\"", "{\"type\":\"api-request"];
 
 /// Returns the files of all workers.
 fn workers(tree: &swarmletfs_tree::tree::Tree) -> BTreeMap<String, String> {
@@ -31,10 +34,9 @@ fn workers(tree: &swarmletfs_tree::tree::Tree) -> BTreeMap<String, String> {
     files
         .map(|(path, bytes)| (text(path), text(bytes)))
         .filter(|(path, _)| !OF_STORE.iter().any(|name| path.ends_with(name)))
-        // The metadata of a subagent, which has a file of its own beside a local transcript.
         .map(|(path, text)| {
-            let is_other = |line: &&str| !line.starts_with("{\"type\":\"agent_metadata\"");
-            (path, text.split_inclusive('\n').filter(is_other).collect())
+            let is_shared = |line: &&str| !NOT_SHARED.iter().any(|start| line.starts_with(start));
+            (path, text.split_inclusive('\n').filter(is_shared).collect())
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! A store that was read and can be no longer: what was read stays, and the tree says how old it is.
+//! A store that was read and can be no longer: the tree stays, and says how old it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
