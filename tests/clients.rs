@@ -13,6 +13,8 @@ use swarmletfs_trace::known::{CLAUDE_CODE, CODEX};
 use crate::mount::eventually;
 use crate::support::Mount;
 
+#[cfg(feature = "object-store")]
+mod agent_sdk;
 #[cfg(feature = "mcp")]
 mod by_mcp;
 mod claude_code;

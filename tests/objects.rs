@@ -2,11 +2,17 @@
 //! each object, clear errors, and recording through a spool that loses nothing.
 
 mod catalog;
+mod emulators;
+mod expiry;
 mod faults;
+mod keys;
+mod other_providers;
+mod profiles;
 mod proxy;
 mod recorded;
 mod recorder;
 mod same_tree;
+pub mod server;
 mod server;
 mod synced;
 mod versions;
@@ -22,7 +28,7 @@ use swarmletfs_tree::tree::{Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
 
 /// Returns the tree of a store, without caching.
-fn tree(store: impl Store) -> Tree {
+pub fn tree(store: impl Store) -> Tree {
     let source = Source::open_store(Arc::new(store), Path::new("s3://swarm"), None, None).unwrap();
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())

@@ -421,11 +421,13 @@ fn every_test_file_is_a_module() {
 }
 
 #[test]
-fn only_three_modules_below_cli_touch_a_file_system() {
+fn only_four_modules_below_cli_touch_a_file_system() {
     for path in program_sources() {
         let module = layer(&path).unwrap_or_default();
         if matches!(module.as_str(), "store" | "cli" | "")
-            || ["cache/disk.rs", "write/dir.rs"].iter().any(|file| path.ends_with(file))
+            || ["cache/disk.rs", "write/dir.rs", "objects/src/profile.rs"]
+                .iter()
+                .any(|file| path.ends_with(file))
         {
             continue;
         }

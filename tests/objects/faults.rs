@@ -8,7 +8,7 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Kind, Store, read_range};
 use swarmletfs_objects::{Bucket, ObjectSettings};
 
-use super::proxy::{Proxy, SLOW, WebFault};
+use super::proxy::{Proxy, SLOW, TRICKLE, WebFault};
 use super::server::{Server, new_prefix, server, settings_for, url};
 use crate::support::{patience, sample};
 
@@ -138,5 +138,22 @@ fn a_store_that_does_not_answer_is_an_error_in_time() {
         let error = see(&prefix, &settings(&proxy)).unwrap_err();
         assert!(error.contains(text) && error.contains("; "), "{error}");
         assert!(begun.elapsed() < patience(4 * DEADLINE), "{fault:?}");
+    }
+}
+
+/// Promise: A slow network makes the requests to an object store smaller, so that a large object is
+/// read to its end.
+#[test]
+fn a_large_object_is_read_over_a_slow_network() {
+    let Some(server) = server() else { return };
+    let (prefix, proxy) = (new_prefix(), Proxy::start(&server.address()));
+    let bytes: Vec<u8> = (0..4 * TRICKLE).map(|at| (at % 251) as u8).collect();
+    server.put(&format!("{prefix}/a"), &bytes);
+    let bucket = swarmletfs_objects::open(Path::new(&url(&prefix)), &settings(&proxy)).unwrap();
+    proxy.fail(WebFault::Trickle, 0, true);
+    let file = bucket.open(&RelPath::parse("a").unwrap()).unwrap();
+    for at in (0..bytes.len()).step_by(64 << 10) {
+        let read = read_range(&*file, at as u64, 64 << 10);
+        assert!(read.as_deref() == Ok(&bytes[at..at + (64 << 10)]), "{at}: {:?}", read.err());
     }
 }

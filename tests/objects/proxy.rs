@@ -10,11 +10,17 @@ use parking_lot::Mutex;
 
 /// Time by which a slow answer is late.
 pub const SLOW: Duration = Duration::from_secs(3);
+/// Bytes a second of a slow network.
+pub const TRICKLE: usize = 1 << 20;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebFault {
     Status(u16),
+    /// An error of S3: a status, and a code in the body.
+    Code(u16, &'static str),
+    /// Status 503 with a request to wait for a second.
+    Throttled,
     /// The connection ends without an answer.
     Reset,
     /// The connection ends in the middle of the body.
@@ -22,6 +28,8 @@ pub enum WebFault {
     /// The header announces a byte less than the range has.
     WrongLength,
     Slow,
+    /// The answer comes with [`TRICKLE`] bytes a second.
+    Trickle,
     /// The request is made, and the connection ends without an answer.
     LostAnswer,
     /// The request is neither made nor answered.
@@ -41,11 +49,15 @@ impl WebFault {
     ];
 }
 
+/// Changes the body of a listing.
+type ListingEdit = Arc<dyn Fn(String) -> String + Send + Sync>;
+
 #[derive(Default)]
 struct FaultyRequests {
     count: u64,
     /// The fault, the number of the first request that has it, and true if all later ones have it.
     fault: Option<(WebFault, u64, bool)>,
+    edit: Option<ListingEdit>,
 }
 
 /// A proxy; it ends with the process.
@@ -83,7 +95,14 @@ impl Proxy {
     /// Counts from the next request on, and fails the one with the number `k`, from 0. All later
     /// ones fail too if the fault `stays`.
     pub fn fail(&self, fault: WebFault, k: u64, stays: bool) {
-        *self.requests.lock() = FaultyRequests { count: 0, fault: Some((fault, k, stays)) };
+        *self.requests.lock() =
+            FaultyRequests { fault: Some((fault, k, stays)), ..FaultyRequests::default() };
+    }
+
+    /// Changes all listings from now on.
+    pub fn edit_listings(&self, edit: impl Fn(String) -> String + Send + Sync + 'static) {
+        *self.requests.lock() =
+            FaultyRequests { edit: Some(Arc::new(edit)), ..FaultyRequests::default() };
     }
 
     /// Stops to fail requests. Returns the number of requests since [`Proxy::fail`].
@@ -103,19 +122,33 @@ fn serve(
     }
     let mut content = vec![0; content_length(&request)];
     client.read_exact(&mut content)?;
-    let fault = {
+    let (fault, edit) = {
         let mut requests = requests.lock();
         let number = requests.count;
         requests.count += 1;
-        requests.fault.filter(|(_, k, stays)| number == *k || *stays && number > *k)
+        let is_hit = |(_, k, stays): &(WebFault, u64, bool)| number == *k || *stays && number > *k;
+        (requests.fault.filter(is_hit), requests.edit.clone())
     };
     let fault = fault.map(|(fault, ..)| fault);
+    let error = |status: u16, header: &str, code: &str| {
+        let body = match code {
+            "" => String::new(),
+            code => format!("<Error><Code>{code}</Code><Message>a fault</Message></Error>"),
+        };
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status} Fault\r\n{header}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+    };
     match fault {
         Some(WebFault::Status(status)) => {
-            return write!(
-                client,
-                "HTTP/1.1 {status} Fault\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            );
+            return client.write_all(error(status, "", "").as_bytes());
+        }
+        Some(WebFault::Code(status, code)) => {
+            return client.write_all(error(status, "", code).as_bytes());
+        }
+        Some(WebFault::Throttled) => {
+            return client.write_all(error(503, "Retry-After: 1\r\n", "SlowDown").as_bytes());
         }
         Some(WebFault::Reset) => return client.shutdown(Shutdown::Both),
         Some(WebFault::Slow) => thread::sleep(SLOW),
@@ -127,6 +160,18 @@ fn serve(
     server.write_all(&[head, b"\r\nConnection: close", HEAD_END, &content].concat())?;
     let mut answer = Vec::new();
     server.read_to_end(&mut answer)?;
+    if let Some(edit) = edit.filter(|_| request.windows(11).any(|part| part == b"list-type=2")) {
+        let text = String::from_utf8(answer).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(!head.contains("chunked"), "{head}");
+        let body = edit(body.to_owned());
+        let length = body.len();
+        answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        )
+        .into_bytes();
+    }
     let body = answer.windows(4).position(|end| end == HEAD_END).map_or(0, |at| at + 4);
     match fault {
         Some(WebFault::Unconditional) if answer.starts_with(b"HTTP/1.1 412") => {
@@ -144,6 +189,13 @@ fn serve(
             answer = [head.replace(&right, &wrong).as_bytes(), &end].concat();
         }
         _ => {}
+    }
+    if fault == Some(WebFault::Trickle) {
+        for part in answer.chunks(TRICKLE / 32) {
+            client.write_all(part)?;
+            thread::sleep(Duration::from_secs(1) / 32);
+        }
+        return Ok(());
     }
     client.write_all(&answer)
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use swarmletfs_base::error::Error;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Kind, Store, Time};
-use swarmletfs_objects::Bucket;
+use swarmletfs_objects::{Bucket, ObjectSettings};
 
 use super::server::{EMPTY_BUCKET, SECRET_KEY, Server, new_prefix, server, shown, url};
 use super::tree;
@@ -18,7 +18,7 @@ use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::swarm::Swarm;
 use crate::support::transcript::{PROJECT, Transcript};
-use crate::support::{Mount, Seen, TestStore, see_folder};
+use crate::support::{Mount, Seen, TestStore, patience, see, see_folder};
 
 /// A swarm with every kind of file: outputs of several blocks, an owner, a run, notes, and outputs
 /// that are stored out of band.
@@ -70,7 +70,11 @@ pub fn contents(seen: BTreeMap<Vec<u8>, Seen>) -> BTreeMap<String, Vec<u8>> {
 fn assert_same_tree(store: &TestStore, server: &Server) {
     let prefix = new_prefix();
     server.copy(&store.path(), &prefix);
-    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    assert_has_tree(store, server.open(&prefix, &server.settings()).unwrap());
+}
+
+/// Asserts that `bucket` shows the tree of the folder of `store`, whose files it has.
+pub fn assert_has_tree(store: &TestStore, bucket: Bucket) {
     // The fraction of a second of a directory's time may lie in the future.
     store.rest();
     take_times(&store.path(), &bucket, &RelPath::root());
@@ -150,7 +154,8 @@ fn sessions_in_parts_have_the_tree_of_their_transcripts() {
         let files = tree.iter().filter(|(path, _)| path.ends_with(name));
         files.map(|(path, bytes)| (path.clone(), bytes.clone())).collect::<Vec<_>>()
     };
-    for name in ["source.jsonl", "thread.jsonl", "tool_calls/150_bash.txt", "prompt.txt"] {
+    for name in ["source.jsonl", "thread.jsonl", "tool_calls/150_Bash.txt", "task.txt"] {
+        assert!(!files(&whole.0, name).is_empty(), "{name}");
         assert!(files(&whole.0, name) == files(&joined.0, name), "{name}");
     }
     assert_eq!(files(&joined.0, "source.jsonl").len(), 2);
@@ -173,6 +178,44 @@ fn sessions_in_parts_have_the_tree_of_their_transcripts() {
     let names = |tree: &BTreeMap<String, Vec<u8>>| tree.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&repeated), names(&joined.0));
     assert!(files(&repeated, "thread.jsonl") == files(&joined.0, "thread.jsonl"));
+}
+
+/// Thousands of parts are the usual form of a long session.
+#[test]
+#[ignore = "only in scripts/check --all"]
+fn a_session_in_thousands_of_parts_is_read_once() {
+    const CALLS: usize = 5_000;
+    let Some(server) = server() else { return };
+    let (prefix, mut transcript) = (new_prefix(), Transcript::new("0a1b"));
+    transcript.user("Find the cause");
+    for call in 0..CALLS {
+        let id = format!("t{call}");
+        transcript.bash(&id, "df", &format!("disk {call} is full{}", " ".repeat(500)));
+    }
+    let folder = format!("{prefix}/{PROJECT}/0a1b");
+    let before = transcript.bytes();
+    put_parts(server, &folder, &before);
+    let begun = Instant::now();
+    let settings = ObjectSettings { refresh: Duration::from_millis(100), ..server.settings() };
+    let bucket = server.open(&prefix, &settings).unwrap();
+    let tree = tree(bucket.clone());
+    let text = |path: &str| see(&tree, path).unwrap().text().to_owned();
+    assert!(text("workers/0a1b/summary").contains("Find the cause"));
+    let first = begun.elapsed();
+    let reads = bucket.requests().reads;
+    assert!(reads <= CALLS as u64 + 10, "{reads} reads");
+    // A further part costs a read, and the parts before it none.
+    transcript.bash("last", "df", "the last disk");
+    let next = transcript.bytes().split_off(before.len());
+    server.put(&format!("{folder}/part-1769000000000-000000.jsonl"), next);
+    let begun = Instant::now();
+    let last = || see(&tree, "workers/0a1b/tool_calls/5001_Bash.txt");
+    while !last().is_ok_and(|output| output.text().contains("the last disk")) {
+        assert!(begun.elapsed() < patience(Duration::from_secs(30)));
+    }
+    let again = begun.elapsed();
+    assert_eq!(bucket.requests().reads, reads + 1);
+    println!("{CALLS} parts: {first:?} from nothing, {again:?} with one more");
 }
 
 #[test]

@@ -27,7 +27,7 @@ const KEEPER: &str = r#"folder=$1; shift
 read -r _
 kill "$child"; wait "$child"
 rm -rf "$folder""#;
-const START: Duration = Duration::from_secs(60);
+pub const START: Duration = Duration::from_secs(60);
 /// Bucket of all tests; it always has an object.
 pub const BUCKET: &str = "swarm";
 /// Bucket without objects.
@@ -64,20 +64,84 @@ pub fn server() -> Option<&'static Server> {
 
 /// Returns the program, which scripts/setup installs with the packages of tests/requirements.txt.
 fn weed() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    Some(target.join("python/bin/weed")).filter(|program| program.exists())
+    Some(target().join("python/bin/weed")).filter(|program| program.exists())
+}
+
+/// Returns the directory of what scripts/setup installs.
+pub fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
+}
+
+/// Returns a command that runs `program` in a new directory until its standard input ends, and the
+/// directory, which also gets the log.
+pub fn kept(program: &Path) -> (Command, PathBuf) {
+    let folder = tempfile::tempdir().unwrap().keep();
+    let mut command = Command::new("sh");
+    command.args(["-c", KEEPER, "keeper"]).arg(&folder).arg(program).current_dir(&folder);
+    command.env("HOME", &folder).stdin(Stdio::piped());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    (command, folder)
+}
+
+/// Returns ports that were free a moment ago.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let sockets = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+/// Encodes a key for a URL.
+pub fn encoded(key: &str) -> String {
+    let mut encoded = String::new();
+    for byte in key.bytes() {
+        match byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.') {
+            true => encoded.push(char::from(byte)),
+            false => write!(encoded, "%{byte:02X}").unwrap(),
+        }
+    }
+    encoded
+}
+
+/// Sends a request to a server on loopback. Returns the status.
+pub fn send(port: u16, head: &str, headers: &str, bytes: &[u8]) -> std::io::Result<u16> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    write!(
+        stream,
+        "{head} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{headers}\
+         Content-Type: application/octet-stream\r\nContent-Length: {}\r\n\r\n",
+        bytes.len()
+    )?;
+    stream.write_all(bytes)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let status = answer.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    Ok(String::from_utf8_lossy(status).parse().unwrap_or_default())
+}
+
+/// Removes the variables of a web proxy, which would get requests to loopback, too.
+pub fn without_proxy(command: &mut Command) -> &mut Command {
+    for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Calls `put` with each file beneath a directory and its key beneath `prefix`.
+pub fn put_files(folder: &Path, prefix: &str, put: &dyn Fn(&str, Vec<u8>)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let key = format!("{prefix}/{}", path.file_name().unwrap().to_str().unwrap());
+        match path.is_dir() {
+            true => put_files(&path, &key, put),
+            false => put(&key, fs::read(&path).unwrap()),
+        }
+    }
 }
 
 impl Server {
     fn start(program: &Path) -> Server {
-        let folder = tempfile::tempdir().unwrap().keep();
-        let sockets: Vec<TcpListener> =
-            PORTS.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> =
-            sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
-        drop(sockets);
-        let mut command = Command::new("sh");
-        command.args(["-c", KEEPER, "keeper"]).arg(&folder).arg(program).args([
+        let ports = free_ports::<{ PORTS.len() }>();
+        let (mut command, folder) = kept(program);
+        command.args([
             "mini",
             "-ip=127.0.0.1",
             "-ip.bind=127.0.0.1",
@@ -96,30 +160,28 @@ impl Server {
         dir.push(&folder);
         command
             .arg(dir)
-            .current_dir(&folder)
-            .env("HOME", &folder)
             .env("S3_BUCKET", format!("{BUCKET},{EMPTY_BUCKET}"))
             .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-            .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
         let keeper = command.spawn().unwrap().stdin.take().unwrap();
         let server = Server { s3_port: ports[0], filer_port: ports[1], _keeper: keeper };
         let begun = Instant::now();
         loop {
             let is_put =
                 server.try_send("PUT", "ready", b"ready").is_ok_and(|status| status == 201);
-            let opened = is_put.then(|| server.open("", &server.settings()));
-            match opened {
-                Some(Ok(_)) => return server,
-                other => assert!(
-                    begun.elapsed() < patience(START),
-                    "{:?}: {}",
-                    other.map(|opened| opened.err().unwrap().to_string()),
-                    fs::read_to_string(folder.join("log")).unwrap_or_default()
-                ),
+            // Both buckets may be made late.
+            let open =
+                |url: &str| swarmletfs_objects::open_if_any(Path::new(url), &server.settings());
+            let opened = [&url(""), &format!("s3://{EMPTY_BUCKET}")].map(|url| open(url));
+            if is_put && opened.iter().all(Result::is_ok) {
+                return server;
             }
+            assert!(
+                begun.elapsed() < patience(START),
+                "{:?}: {}",
+                opened.map(|opened| opened.err().map(|error| error.to_string())),
+                fs::read_to_string(folder.join("log")).unwrap_or_default()
+            );
             thread::sleep(Duration::from_millis(100));
         }
     }
@@ -140,10 +202,7 @@ impl Server {
 
     /// Sets the variables by which the program reaches the server.
     pub fn configure(&self, command: &mut Command) {
-        for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
-            command.env_remove(variable);
-        }
-        command
+        without_proxy(command)
             .env("AWS_ENDPOINT_URL", format!("http://{}", self.address()))
             .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
             .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
@@ -160,37 +219,13 @@ impl Server {
 
     /// Copies the files of a directory to the keys beneath `prefix`.
     pub fn copy(&self, folder: &Path, prefix: &str) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let key = format!("{prefix}/{}", path.file_name().unwrap().to_str().unwrap());
-            match path.is_dir() {
-                true => self.copy(&path, &key),
-                false => self.put(&key, fs::read(&path).unwrap()),
-            }
-        }
+        put_files(folder, prefix, &|key, bytes| self.put(key, bytes));
     }
 
     /// Sends a request to the part of the server that needs no signature. Returns the status.
     fn try_send(&self, method: &str, key: &str, bytes: &[u8]) -> std::io::Result<u16> {
-        let mut encoded = String::new();
-        for byte in key.bytes() {
-            match byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.') {
-                true => encoded.push(char::from(byte)),
-                false => write!(encoded, "%{byte:02X}").unwrap(),
-            }
-        }
-        let mut stream = TcpStream::connect(("127.0.0.1", self.filer_port))?;
-        write!(
-            stream,
-            "{method} /buckets/{BUCKET}/{encoded} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
-             Content-Type: application/octet-stream\r\nContent-Length: {}\r\n\r\n",
-            bytes.len()
-        )?;
-        stream.write_all(bytes)?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let status = answer.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-        Ok(String::from_utf8_lossy(status).parse().unwrap_or_default())
+        let head = format!("{method} /buckets/{BUCKET}/{}", encoded(key));
+        send(self.filer_port, &head, "", bytes)
     }
 }
 

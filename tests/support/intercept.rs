@@ -56,6 +56,10 @@ impl<T: Interceptor> Store for InterceptedStore<T> {
         self.store.is_replaced()
     }
 
+    fn outage(&self) -> Option<String> {
+        self.store.outage()
+    }
+
     fn stat(&self, path: &RelPath) -> Result<Meta> {
         self.interceptor.stat(&*self.store, path)
     }

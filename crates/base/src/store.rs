@@ -236,6 +236,11 @@ pub trait Store: Any + Send + Sync {
     /// not replaced.
     fn is_replaced(&self) -> bool;
 
+    /// Returns why an old state of the store is shown, with its time. `None` if it is the newest.
+    fn outage(&self) -> Option<String> {
+        None
+    }
+
     /// Stats `path` without following a final symlink.
     ///
     /// # Errors
@@ -516,6 +521,10 @@ impl Store for SingleLinkStore {
 
     fn is_replaced(&self) -> bool {
         self.0.is_replaced()
+    }
+
+    fn outage(&self) -> Option<String> {
+        self.0.outage()
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use rustix::process::{getegid, geteuid};
@@ -142,7 +143,13 @@ impl Shared {
     }
 
     fn object_meta(&self, object: &ListedObject) -> Meta {
-        self.make_meta(Kind::File, object.size, self.version_id(object), object.modified)
+        // A further part makes the file of the parts longer. It stays the same file, so that
+        // readers go on where they were.
+        let id = match object.parts.first() {
+            Some(first) => self.hash(b"parts", object.path.as_bytes(), &self.version_id(first)),
+            None => self.version_id(object),
+        };
+        self.make_meta(Kind::File, object.size, id, object.modified)
     }
 
     fn make_meta(&self, kind: Kind, size: u64, id: Key, time: Time) -> Meta {
@@ -228,6 +235,10 @@ impl Store for Bucket {
 
     fn is_replaced(&self) -> bool {
         false
+    }
+
+    fn outage(&self) -> Option<String> {
+        self.shared.listing.outage()
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
@@ -321,12 +332,20 @@ impl ReadWindow {
     }
 }
 
+impl ReadWindow {
+    /// Makes the next request smaller than the last one.
+    fn shrink(&mut self) {
+        // It is doubled before the next request.
+        self.blocks /= 4;
+    }
+}
+
 impl ObjectFile {
     fn new(shared: &Arc<Shared>, object: &ListedObject) -> Result<ObjectFile> {
         let mut offset = 0;
         let sources = object.sources().iter().map(|source| {
-            let start = offset;
-            offset += source.size;
+            let start: u64 = offset;
+            offset = start.saturating_add(source.size);
             Ok((start, shared.cached_version(source)?))
         });
         Ok(ObjectFile {
@@ -335,6 +354,26 @@ impl ObjectFile {
             sources: sources.collect::<Result<_>>()?,
             window: Mutex::default(),
         })
+    }
+
+    /// Returns the block `index`, and reads the others of `blocks` with it. A slow network gets
+    /// smaller requests, so that each is answered before its deadline.
+    fn read_block(
+        &self,
+        source: &CachedVersion,
+        index: u64,
+        blocks: Range<u64>,
+    ) -> std::result::Result<Bytes, RequestFailure> {
+        let (cache, is_single, begun) =
+            (&self.shared.blocks, blocks.end <= blocks.start.saturating_add(1), Instant::now());
+        let mut read = cache.get_within(source, index, blocks);
+        if begun.elapsed() > self.shared.connection.slow() {
+            self.window.lock().shrink();
+        }
+        if read.as_ref().is_err_and(|failure| failure.kind == FailureKind::TimedOut && !is_single) {
+            read = cache.get_within(source, index, index..index.saturating_add(1));
+        }
+        read
     }
 
     /// Copies bytes at `offset` of the source `number` to `buffer`, as many as a block has. Reads
@@ -347,7 +386,7 @@ impl ObjectFile {
         for (_, source) in ahead.filter_map(|number| self.sources.get(number)) {
             self.shared.blocks.prefetch(source.clone());
         }
-        let bytes = self.shared.blocks.get_within(source, index, blocks);
+        let bytes = self.read_block(source, index, blocks);
         let bytes = bytes.map_err(|failure| self.shared.failed(&source.version.key, &failure))?;
         self.shared.is_failing.store(false, Ordering::Relaxed);
         Ok(copy_from(&bytes, within, buffer))

@@ -29,7 +29,7 @@ pub use conditions::{ConditionSupport, find_conditions};
 pub use layout::WorkerNews;
 pub use reading::CatalogFacts;
 
-pub(crate) use layout::{Announcement, CATALOG, ROOT, WORKERS, split_worker};
+pub(crate) use layout::{Announcement, CATALOG, ROOT, split_worker};
 pub(crate) use problem::CatalogProblem;
 pub(crate) use reading::{CatalogReader, CatalogState};
 pub(crate) use rows::CatalogedWorker;

@@ -3,6 +3,7 @@
 //! One thread has the runtime of all stores. It starts with the first one, before the threads that
 //! serve a mount are confined, and opens every socket. Other threads wait for its answers.
 
+use std::collections::HashSet;
 use std::future::{Future, pending};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,17 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{
-    BackoffConfig, Error as RequestError, GetOptions, GetRange, ObjectMeta, ObjectStore,
-    RetryConfig,
-};
+use object_store::{Error as RequestError, GetOptions, GetRange, ObjectMeta};
 use parking_lot::Mutex;
-use rustls::crypto::ring;
 use swarmletfs_base::store::Time;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Semaphore;
@@ -30,32 +24,22 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::ObjectSettings;
-use crate::bucket_url::{BucketUrl, Provider};
+use crate::bucket_url::BucketUrl;
 use crate::failure::{FailureKind, Purpose, RequestFailure};
 use crate::key_tree::ListedObject;
-use crate::traffic::{Traffic, WatchedConnector};
+use crate::provider::{Remote, connect};
+use crate::traffic::Traffic;
 
-/// Number of repetitions of a request that failed.
-const RETRIES_MAX: usize = 3;
-/// Longest pause before a repetition.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Longest time to make a connection.
-const CONNECT_MAX: &str = "5s";
 /// Maximum number of objects that are read at the same time.
 const READS_MAX: usize = 64;
 /// Maximum number of directories that are listed at the same time.
 const LISTINGS_MAX: usize = 16;
 /// Maximum number of threads that resolve names and parse catalogs.
 const RESOLVERS_MAX: usize = 4;
+/// Beginning of an ETag that names no bytes.
+const WEAK: &str = "W/";
 /// Maximum number of pages of a listing. Stores may answer with short pages.
 const PAGES_MAX: usize = 20_000;
-/// Endpoints that are this machine, where http is as safe as https.
-const LOOPBACK: [&str; 3] = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
-
-/// An object store that also lists in pages.
-pub(crate) trait Remote: ObjectStore + PaginatedListStore {}
-
-impl<T: ObjectStore + PaginatedListStore> Remote for T {}
 
 /// One version of an object.
 #[derive(Debug)]
@@ -124,6 +108,12 @@ impl Connection {
         })
     }
 
+    /// Returns the duration of a request that is close to its deadline if it asks for a few times
+    /// the bytes.
+    pub(crate) fn slow(&self) -> Duration {
+        self.deadline / 4
+    }
+
     /// Starts `work` on the thread of the runtime.
     pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
@@ -175,16 +165,15 @@ impl Connection {
         let _turn = self.reads.acquire().await;
         let mut options =
             GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
-        options.if_match = version.etag.as_deref().map(quoted);
+        // A weak ETag matches nothing; the answer is compared in any case.
+        options.if_match =
+            version.etag.as_deref().filter(|etag| !etag.starts_with(WEAK)).map(quoted);
         let read = async {
             let found = self.remote.get_opts(&version.key, options).await?;
             let is_same = is_same_version(version, &found.meta);
             Ok::<_, object_store::Error>((is_same, found.bytes().await?))
         };
-        let (is_same, bytes) = timeout(self.deadline, read)
-            .await
-            .map_err(|_| RequestFailure::timed_out())?
-            .map_err(|error| RequestFailure::explain(&error, Purpose::Read))?;
+        let (is_same, bytes) = self.within_deadline(read, Purpose::Read).await?;
         if !is_same {
             return Err(RequestFailure::new(FailureKind::Gone, "the object was replaced"));
         }
@@ -192,6 +181,19 @@ impl Connection {
             return Err(RequestFailure::new(FailureKind::Other, "the answer has another length"));
         }
         Ok(bytes)
+    }
+
+    async fn within_deadline<T>(
+        &self,
+        request: impl Future<Output = object_store::Result<T>>,
+        purpose: Purpose,
+    ) -> Result<T, RequestFailure> {
+        let throttled = self.traffic.throttled();
+        match timeout(self.deadline, request).await {
+            Ok(answered) => answered.map_err(|error| RequestFailure::explain(&error, purpose)),
+            Err(_) if self.traffic.throttled() > throttled => Err(RequestFailure::throttled()),
+            Err(_) => Err(RequestFailure::timed_out()),
+        }
     }
 
     /// Reads the newest version of a small object, unless it is still the version `known`.
@@ -299,6 +301,7 @@ impl Connection {
         self.traffic.take_removed();
         let whole = format!("{prefix}{beneath}");
         let (mut listed, mut token) = (ListedKeys::default(), None);
+        let mut tokens = HashSet::new();
         for page in 1..=PAGES_MAX {
             let options = PaginatedListOptions {
                 page_token: token,
@@ -306,10 +309,8 @@ impl Connection {
                 ..Default::default()
             };
             let wanted = (!whole.is_empty()).then_some(&*whole);
-            let answer = timeout(self.deadline, self.remote.list_paginated(wanted, options))
-                .await
-                .map_err(|_| RequestFailure::timed_out())?
-                .map_err(|error| RequestFailure::explain(&error, Purpose::List))?;
+            let page_of_keys = self.remote.list_paginated(wanted, options);
+            let answer = self.within_deadline(page_of_keys, Purpose::List).await?;
             let objects = answer.result.objects.into_iter();
             listed.objects.extend(objects.filter_map(|meta| object(meta, prefix)));
             let folders = answer.result.common_prefixes.iter();
@@ -322,10 +323,14 @@ impl Connection {
                 return Err(RequestFailure::new(FailureKind::TooMany, reason));
             }
             token = answer.page_token;
-            if token.is_none() {
+            let Some(next) = &token else {
                 listed.removed = self.traffic.take_removed();
                 listed.pages = page;
                 return Ok(listed);
+            };
+            if !tokens.insert(blake3::hash(next.as_bytes())) {
+                let reason = "its listing begins again instead of ending";
+                return Err(RequestFailure::new(FailureKind::Other, reason));
             }
         }
         Err(RequestFailure::new(FailureKind::TooMany, "its listing has too many pages"))
@@ -343,9 +348,14 @@ fn object(meta: ObjectMeta, prefix: &str) -> Option<ListedObject> {
         path: path.into(),
         size: meta.size,
         modified: modified.map(Time::from).unwrap_or_default(),
-        etag: meta.e_tag.map(Into::into),
+        // It becomes a header of a request.
+        etag: meta.e_tag.filter(|etag| etag.bytes().all(is_visible)).map(Into::into),
         parts: Box::default(),
     })
+}
+
+fn is_visible(byte: u8) -> bool {
+    byte.is_ascii_graphic()
 }
 
 /// Returns the ETag as a header has it. Azure lists it without quotes.
@@ -360,61 +370,6 @@ fn is_same_version(version: &ObjectVersion, found: &ObjectMeta) -> bool {
         _ => version.modified.secs == found.last_modified.timestamp(),
     };
     is_same && found.size == version.size
-}
-
-/// Connects to the provider. Also returns the provider and its endpoint as a text.
-fn connect(
-    url: &BucketUrl,
-    settings: &ObjectSettings,
-    traffic: &Arc<Traffic>,
-) -> object_store::Result<(Arc<dyn Remote>, String)> {
-    // The library of TLS has several providers and must be told which one. A second call changes
-    // nothing.
-    let _ = ring::default_provider().install_default();
-    let limit = format!("{}ms", settings.deadline.as_millis());
-    let retry = RetryConfig {
-        backoff: BackoffConfig { max_backoff: PAUSE_MAX, ..BackoffConfig::default() },
-        max_retries: RETRIES_MAX,
-        retry_timeout: settings.deadline,
-    };
-    let connector = WatchedConnector(traffic.clone());
-    macro_rules! connect {
-        ($builder:ty, $key:ty, $named:ident, $scope:expr) => {{
-            let bounds = [("timeout", &*limit), ("connect_timeout", CONNECT_MAX)].into_iter();
-            let given = settings.options.iter().map(|(key, value)| (&**key, &**value));
-            let mut builder = <$builder>::from_env();
-            for (key, value) in bounds.chain(given) {
-                builder = builder.with_config(key.parse::<$key>()?, value);
-            }
-            let scope = builder.get_config_value(&$scope).unwrap_or_default();
-            if LOOPBACK.iter().any(|address| scope.starts_with(address)) {
-                builder = builder.with_config("allow_http".parse::<$key>()?, "true");
-            }
-            let builder =
-                builder.$named(&url.bucket).with_retry(retry).with_http_connector(connector);
-            (Arc::new(builder.build()?) as Arc<dyn Remote>, scope)
-        }};
-    }
-    Ok(match url.provider {
-        Provider::S3 => connect!(
-            AmazonS3Builder,
-            AmazonS3ConfigKey,
-            with_bucket_name,
-            AmazonS3ConfigKey::Endpoint
-        ),
-        Provider::Google => connect!(
-            GoogleCloudStorageBuilder,
-            GoogleConfigKey,
-            with_bucket_name,
-            GoogleConfigKey::BaseUrl
-        ),
-        Provider::Azure => connect!(
-            MicrosoftAzureBuilder,
-            AzureConfigKey,
-            with_container_name,
-            AzureConfigKey::Endpoint
-        ),
-    })
 }
 
 /// Returns the runtime of all stores, and starts its thread at the first call.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use jiff::{Timestamp, Unit};
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
@@ -48,6 +49,10 @@ struct ListingState {
     /// Number of requests of the last listing.
     requests: usize,
     listed_at: Instant,
+    /// The time of `listed_at` for the user.
+    listed_time: Timestamp,
+    /// Failure of the last listing.
+    failure: Option<RequestFailure>,
     /// Time from which on the listing is read again; `None` if it never changes.
     due: Option<Instant>,
     /// Start of the listing in progress.
@@ -58,7 +63,6 @@ struct ListingState {
     whole: Option<WholeListing>,
     /// Workers of which an object differs from the listing.
     suspects: HashSet<String>,
-    is_failing: bool,
 }
 
 impl CurrentListing {
@@ -120,12 +124,13 @@ impl CurrentListing {
             memory: ListingMemory::default(),
             requests: 0,
             listed_at: Instant::now(),
+            listed_time: Timestamp::now(),
+            failure: None,
             due: None,
             started: None,
             whole_due: Instant::now().checked_add(whole_refresh),
             whole: None,
             suspects: HashSet::new(),
-            is_failing: false,
         };
         let (state, ended) = (Mutex::new(state), Condvar::new());
         CurrentListing { lister, refresh, whole_refresh, state, ended }
@@ -166,7 +171,7 @@ impl CurrentListing {
         if state.due.is_some() && state.whole_due.is_some_and(|due| now >= due) {
             self.start_whole(&mut state);
         }
-        if let Some(started) = state.started.filter(|_| !state.is_failing) {
+        if let Some(started) = state.started.filter(|_| state.failure.is_none()) {
             while state.started == Some(started) {
                 if self.ended.wait_until(&mut state, started + WAIT_MAX).timed_out() {
                     break;
@@ -174,6 +179,15 @@ impl CurrentListing {
             }
         }
         state.tree.clone()
+    }
+
+    /// Returns why an old listing is shown, and its time.
+    pub(crate) fn outage(&self) -> Option<String> {
+        let state = self.state.lock();
+        let failure = state.failure.as_ref()?;
+        let time = state.listed_time.round(Unit::Second).unwrap_or(state.listed_time);
+        let (url, cure) = (&self.lister.url.text, failure.cure());
+        Some(format!("cannot list {url}: {failure}; its listing of {time} is shown; {cure}"))
     }
 
     /// Starts to list the whole store, to find changes that nobody announced.
@@ -227,18 +241,19 @@ impl CurrentListing {
                 if let Some(tree) = tree {
                     state.tree = Arc::new(tree);
                 }
-                if std::mem::take(&mut state.is_failing) {
+                if state.failure.take().is_some() {
                     info!("{} can be listed again", url.text);
                 }
                 (state.memory, state.requests) = (listed.memory, listed.requests);
-                state.listed_at = now;
+                (state.listed_at, state.listed_time) = (now, Timestamp::now());
                 state.due = Some(now + interval(self.refresh, listed.requests, begun.elapsed()));
             }
             Err(failure) => {
-                if !std::mem::replace(&mut state.is_failing, true) {
+                if state.failure.is_none() {
                     let (age, url) = (now.duration_since(state.listed_at).as_secs(), &url.text);
                     warn!("cannot list {url}: {failure}; its listing of {age} s ago is shown");
                 }
+                state.failure = Some(failure);
                 state.due = Some(now + self.refresh);
                 state.suspects.extend(suspects);
             }

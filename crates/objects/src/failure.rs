@@ -7,13 +7,23 @@ use object_store::client::{HttpError, HttpErrorKind};
 use rustix::io::Errno;
 use swarmletfs_base::error::Error;
 
+use crate::profile::ProfileError;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
     /// The URL cannot be used.
     Url,
     NoBucket,
     NoCredentials,
+    /// The profile of the user cannot be used.
+    Profile,
     Denied,
+    /// The credentials were right, and are no longer.
+    Expired,
+    /// The clock of this machine is wrong.
+    Clock,
+    /// The provider refuses further requests for now.
+    Throttled,
     /// The credentials may not write.
     ReadOnly,
     /// No connection could be made.
@@ -43,6 +53,8 @@ impl FailureKind {
 pub struct RequestFailure {
     pub(crate) kind: FailureKind,
     reason: String,
+    /// The remedy, if it is not the one of the kind.
+    cure: Option<String>,
 }
 
 /// Purpose of a request, which decides the meaning of an absence.
@@ -56,33 +68,55 @@ pub(crate) enum Purpose {
 /// Address from which machines of a provider get credentials. Elsewhere nothing answers there.
 const MACHINE_CREDENTIALS: &str = "169.254.169.254";
 
+/// Words of the client about an answer that has no body.
+const BARE_REDIRECT: &str = "redirect without LOCATION";
+const THROTTLED: &str = "it limits the rate of requests";
 /// Codes of the providers, with the text for the user.
-const CODES: [(&str, FailureKind, &str); 12] = [
+const CODES: [(&str, FailureKind, &str); 23] = [
     ("NoSuchBucket", FailureKind::NoBucket, "there is no such bucket"),
     ("ContainerNotFound", FailureKind::NoBucket, "there is no such container"),
+    ("ContainerBeingDeleted", FailureKind::NoBucket, "the container is being deleted"),
     ("PermanentRedirect", FailureKind::NoBucket, "the bucket is in another region"),
     ("AuthorizationHeaderMalformed", FailureKind::NoBucket, "the bucket is in another region"),
     ("InvalidAccessKeyId", FailureKind::Denied, "the access key is unknown"),
     ("SignatureDoesNotMatch", FailureKind::Denied, "the secret key is wrong"),
     ("AuthenticationFailed", FailureKind::Denied, "the key is wrong"),
-    ("ExpiredToken", FailureKind::Denied, "the credentials have expired"),
+    ("AuthorizationFailure", FailureKind::Denied, "the key is wrong"),
     ("InvalidToken", FailureKind::Denied, "the session token is wrong"),
-    ("RequestTimeTooSkewed", FailureKind::Other, "the clock of this machine is wrong"),
     ("AccessDenied", FailureKind::Denied, "access is denied"),
+    ("ExpiredToken", FailureKind::Expired, "the credentials have expired"),
+    ("ExpiredTokenException", FailureKind::Expired, "the credentials have expired"),
+    ("TokenRefreshRequired", FailureKind::Expired, "the credentials have expired"),
+    ("RequestTimeTooSkewed", FailureKind::Clock, "the clock of this machine is wrong"),
+    ("RequestExpired", FailureKind::Clock, "the clock of this machine is wrong"),
+    ("SlowDown", FailureKind::Throttled, THROTTLED),
+    ("ServerBusy", FailureKind::Throttled, THROTTLED),
+    ("TooManyRequests", FailureKind::Throttled, THROTTLED),
+    ("RequestLimitExceeded", FailureKind::Throttled, THROTTLED),
+    ("rateLimitExceeded", FailureKind::Throttled, THROTTLED),
+    ("InvalidObjectState", FailureKind::Other, "the object is archived"),
     ("InvalidRange", FailureKind::Gone, "the object is shorter now"),
 ];
 
 impl RequestFailure {
     pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> RequestFailure {
-        RequestFailure { kind, reason: reason.into() }
+        RequestFailure { kind, reason: reason.into(), cure: None }
     }
 
     pub fn timed_out() -> RequestFailure {
         RequestFailure::new(FailureKind::TimedOut, "it did not answer in time")
     }
 
+    pub(crate) fn throttled() -> RequestFailure {
+        RequestFailure::new(FailureKind::Throttled, THROTTLED)
+    }
+
     /// Explains an error of the client.
     pub(crate) fn explain(error: &RequestError, purpose: Purpose) -> RequestFailure {
+        let profile = chain(error).find_map(|error| error.downcast_ref::<ProfileError>());
+        if let Some(ProfileError { reason, cure }) = profile.cloned() {
+            return RequestFailure { kind: FailureKind::Profile, reason, cure: Some(cure) };
+        }
         let text = error.to_string();
         if text.contains(MACHINE_CREDENTIALS) {
             return RequestFailure::new(FailureKind::NoCredentials, "there are no credentials");
@@ -101,6 +135,9 @@ impl RequestFailure {
             }
             _ => {}
         }
+        if text.contains(BARE_REDIRECT) {
+            return RequestFailure::new(FailureKind::NoBucket, "the bucket is in another region");
+        }
         let status = StatusClass::find(&text);
         match (status, transport(error)) {
             (StatusClass::NotFound, _) => {
@@ -109,6 +146,7 @@ impl RequestFailure {
             (StatusClass::Denied, _) => {
                 RequestFailure::new(FailureKind::Denied.of_purpose(purpose), "access is denied")
             }
+            (StatusClass::Throttled, _) => RequestFailure::throttled(),
             (_, Some(HttpErrorKind::Connect)) => RequestFailure::new(
                 FailureKind::Unreachable,
                 format!("it cannot be reached: {}", innermost(error)),
@@ -123,14 +161,22 @@ impl RequestFailure {
 
     /// Returns the remedy for a store that cannot be opened.
     pub fn cure(&self) -> String {
+        if let Some(cure) = &self.cure {
+            return cure.clone();
+        }
         let cure = match self.kind {
             FailureKind::Url => {
                 "try s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
             }
             FailureKind::NoBucket => "check its name, and the region",
             FailureKind::NoCredentials => {
-                "set $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, or those of the provider"
+                "set $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, or $AWS_PROFILE, or those of the \
+                 provider"
             }
+            FailureKind::Profile => "check the profile and $AWS_PROFILE",
+            FailureKind::Expired => "renew the credentials",
+            FailureKind::Clock => "set the clock",
+            FailureKind::Throttled => "try again later, and read a longer prefix",
             FailureKind::Denied => "check the credentials, and that they may list and read there",
             FailureKind::ReadOnly => "check the credentials, and that they may write there",
             FailureKind::Unreachable | FailureKind::TimedOut => {
@@ -148,9 +194,13 @@ impl From<&RequestFailure> for Error {
     fn from(failure: &RequestFailure) -> Error {
         match failure.kind {
             FailureKind::Gone => Error::Stale,
-            FailureKind::Denied | FailureKind::ReadOnly | FailureKind::NoCredentials => {
-                Error::Io(Errno::ACCESS)
-            }
+            FailureKind::Denied
+            | FailureKind::ReadOnly
+            | FailureKind::Expired
+            | FailureKind::Clock
+            | FailureKind::Profile
+            | FailureKind::NoCredentials => Error::Io(Errno::ACCESS),
+            FailureKind::Throttled => Error::Io(Errno::BUSY),
             FailureKind::TimedOut | FailureKind::Unreachable => Error::Io(Errno::TIMEDOUT),
             FailureKind::Url
             | FailureKind::NoBucket
@@ -166,6 +216,7 @@ impl From<&RequestFailure> for Error {
 enum StatusClass {
     NotFound,
     Denied,
+    Throttled,
     None,
 }
 
@@ -176,6 +227,7 @@ impl StatusClass {
         match status.get(..3) {
             Some("404") => StatusClass::NotFound,
             Some("401" | "403") => StatusClass::Denied,
+            Some("429") => StatusClass::Throttled,
             _ => StatusClass::None,
         }
     }

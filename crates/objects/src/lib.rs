@@ -5,6 +5,8 @@
 //! bucket_url       the URL: a provider, a bucket, and the prefix of the keys
 //! failure          why a request failed, and the remedy
 //! traffic          counts requests, and removes keys from listings that are no paths
+//! profile          the profiles of the AWS CLI
+//! provider         the client of a provider, from the environment and a profile
 //! connection       one thread with a runtime, and requests with a deadline
 //! key_tree         a tree of directories from the sorted keys of a listing
 //! parts            growing files and transcripts that are stored in parts
@@ -36,6 +38,8 @@ mod failure;
 mod key_tree;
 mod listing;
 mod parts;
+mod profile;
+mod provider;
 mod seeds;
 mod traffic;
 mod writer;

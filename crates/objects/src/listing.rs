@@ -15,11 +15,12 @@ use tracing::warn;
 use crate::bucket_url::BucketUrl;
 use crate::catalog::{
     Announcement, CATALOG, CatalogFacts, CatalogProblem, CatalogReader, CatalogState,
-    CatalogedWorker, ROOT, WORKERS, WorkerNews, split_worker,
+    CatalogedWorker, ROOT, WorkerNews, split_worker,
 };
 use crate::connection::{Connection, ListedKeys};
 use crate::failure::RequestFailure;
 use crate::key_tree::ListedObject;
+use crate::parts::WORKERS;
 use crate::seeds::Seeds;
 
 /// The only object in the directory of workers that belongs to no worker and that readers use.

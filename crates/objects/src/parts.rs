@@ -9,7 +9,8 @@
 //! an object `PROJECT/SESSION/part-MILLISECONDS-HEX.jsonl`. The parts, in the order of their names,
 //! are the transcript, and each ends with a line. They are shown as one file
 //! `PROJECT/SESSION.jsonl`, the place that the program itself uses. The parts of a subagent are in
-//! a directory whose name is the path of its file in the session, with `/` or with `%2F`.
+//! a directory whose name is the path of its file in the session, with `/` or with `%2F`. Beneath
+//! [`WORKERS`] of the prefix are the files of recorded workers, and no transcript is joined.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ use swarmletfs_base::name::RelPath;
 
 use crate::key_tree::ListedObject;
 
+/// Beginning of the keys of recorded workers.
+pub(crate) const WORKERS: &str = "workers/";
 /// End of the name of the directory of a growing file's parts.
 const GROWING: &str = ".parts";
 /// Number of digits of an offset.
@@ -136,7 +139,7 @@ pub(crate) fn join(objects: Vec<ListedObject>) -> Vec<ListedObject> {
 
 /// Returns the directory of the part at `path`; `None` if it has another name.
 fn folder_of_part(path: &str) -> Option<&str> {
-    let (folder, name) = path.rsplit_once('/')?;
+    let (folder, name) = path.rsplit_once('/').filter(|_| !path.starts_with(WORKERS))?;
     let (time, rest) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?;
     let is_time = time.len() == DIGITS && time.bytes().all(|byte| byte.is_ascii_digit());
     (is_time && !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -165,7 +168,7 @@ fn combine(path: String, parts: Vec<ListedObject>) -> ListedObject {
     let version: [u8; 16] = digest(&hash);
     ListedObject {
         path: path.into(),
-        size: parts.iter().map(|part| part.size).sum(),
+        size: parts.iter().fold(0, |size, part| size.saturating_add(part.size)),
         modified: parts.iter().map(|part| part.modified).max().unwrap_or_default(),
         etag: Some(to_hex(&version).into()),
         parts: parts.into(),
@@ -255,6 +258,8 @@ mod tests {
             "p/part-1700000000001-xyz.jsonl",
             "p/..%2Fa%2F../part-1700000000001-00.jsonl",
             "p/%FF/part-1700000000001-00.jsonl",
+            "workers/w1/outputs/part-1700000000001-00.jsonl",
+            "workers/w1/part-1700000000001-00.jsonl",
         ];
         assert_eq!(joined(&paths), paths.map(|path| (path.to_owned(), 0, 10)));
     }

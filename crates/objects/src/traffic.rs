@@ -4,7 +4,8 @@
 //! tell the marker `a/` of a directory from the object `a`. Both are changed in the answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,7 +18,16 @@ use object_store::client::{
 use object_store::path::Path;
 use quick_xml::escape::unescape;
 use swarmletfs_base::store::TEMPORARY_PREFIX;
+use tokio::time::sleep;
 
+/// Longest pause before a request is repeated.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The statuses of credentials that are wrong or have expired.
+const REFUSALS: [u16; 3] = [400, 401, 403];
+/// The statuses of too many requests: 503 is the one of S3, and of Azure.
+const TOO_MANY: [u16; 2] = [429, 503];
+/// The header by which a server asks for a pause, in seconds.
+const RETRY_AFTER: &str = "retry-after";
 /// The name of an entry that stands for the marker of its directory. No listing shows it.
 const MARKER: &str = "marker";
 /// The elements of a listing that hold an object and its key: of S3 and Google, and of Azure.
@@ -42,6 +52,10 @@ pub(crate) struct Traffic {
     bytes: AtomicU64,
     /// Keys that were removed from listings since [`Traffic::take_removed`].
     removed: AtomicU64,
+    /// True if credentials were refused since [`Traffic::take_refused`].
+    was_refused: AtomicBool,
+    /// Answers that refuse a request since there are too many.
+    throttled: AtomicU64,
 }
 
 /// Requests to all object stores.
@@ -50,6 +64,8 @@ static ALL: Traffic = Traffic {
     reads: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     removed: AtomicU64::new(0),
+    was_refused: AtomicBool::new(false),
+    throttled: AtomicU64::new(0),
 };
 
 /// Returns the requests that this process has sent to all object stores.
@@ -70,6 +86,22 @@ impl Traffic {
 
     pub(crate) fn take_removed(&self) -> u64 {
         self.removed.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns the number of answers that refuse a request since there are too many.
+    pub(crate) fn throttled(&self) -> u64 {
+        self.throttled.load(Ordering::Relaxed)
+    }
+
+    /// Adds an answer that refuses the credentials.
+    pub(crate) fn refuse(&self) {
+        self.was_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if an answer since the last call may mean that credentials are not valid any
+    /// more.
+    pub(crate) fn take_refused(&self) -> bool {
+        self.was_refused.swap(false, Ordering::Relaxed)
     }
 
     fn add_bytes(&self, count: usize) {
@@ -101,6 +133,18 @@ impl HttpService for WatchedClient {
         let is_list = query.contains("list-type=2") || query.contains("comp=list");
         [&*self.traffic, &ALL].iter().for_each(|traffic| traffic.add_request(is_list));
         let (parts, body) = self.client.execute(request).await?.into_parts();
+        if REFUSALS.contains(&parts.status.as_u16()) {
+            self.traffic.refuse();
+        }
+        if TOO_MANY.contains(&parts.status.as_u16()) {
+            self.traffic.throttled.fetch_add(1, Ordering::Relaxed);
+        }
+        // The client repeats the request; it does not know the header.
+        let pause =
+            parts.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        if let Some(seconds) = pause.filter(|_| !parts.status.is_success()) {
+            sleep(Duration::from_secs(seconds).min(PAUSE_MAX)).await;
+        }
         if !is_list || !parts.status.is_success() {
             let traffic = self.traffic.clone();
             let counted = body.map_frame(move |frame| {

@@ -50,6 +50,9 @@ pub fn ended_task(message: &str) -> Option<(&str, Option<ReportedEnd>)> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct AgentMetadata<'a> {
+    /// The type of a line; a file has none.
+    #[serde(rename = "type")]
+    line: MaybeStr<'a>,
     agent_type: MaybeStr<'a>,
     description: MaybeStr<'a>,
     /// The subagent that started this one. If there is none, the session did.
@@ -155,6 +158,11 @@ impl TranscriptFormat for ClaudeCode {
         let metadata = metadata()?;
         let is_fork = agent_metadata(&metadata)?.is_fork.is_set();
         is_fork.then_some(session)
+    }
+
+    fn is_metadata(&self, record: &[u8]) -> bool {
+        agent_metadata(record)
+            .is_some_and(|metadata| metadata.line.as_str() == decode::AGENT_METADATA)
     }
 
     fn job_folder(&self, location: &TranscriptLocation) -> Option<RelPath> {

@@ -57,7 +57,10 @@ fn every_session_and_subagent_is_a_worker() {
     put_agent("s/subagents/agent-own.jsonl", "own");
     let meta = json!({"agentType": "Explore", "description": "Looks around", "toolUseId": "toolu_x", "spawnDepth": 1});
     store.write(&path(format!("{PROJECT}/s/subagents/agent-own.meta.json")), meta.to_string());
-    put_agent("s/subagents/workflows/wf_1/agent-flow.jsonl", "flow");
+    // A store of sessions without files has the metadata in the transcript.
+    let line = json!({"type": "agent_metadata", "agentType": "Plan", "description": "Thinks"});
+    let bytes = [format!("{line}\n").into_bytes(), agent("s", "flow").bytes().to_vec()].concat();
+    store.write(&path(format!("{PROJECT}/s/subagents/workflows/wf_1/agent-flow.jsonl")), bytes);
     put_agent("agent-older.jsonl", "older");
     store.write(
         &path(format!("{PROJECT}/s/subagents/workflows/wf_1/journal.jsonl")),
@@ -95,6 +98,8 @@ fn every_session_and_subagent_is_a_worker() {
     assert_eq!(seen.calls("s"), ["001_Task.txt"]);
     let own = seen.index("own");
     assert_eq!((&own["task_type"], &own["summary"]), (&json!("Explore"), &json!("Looks around")));
+    let flow = seen.index("flow");
+    assert_eq!((&flow["task_type"], &flow["summary"]), (&json!("Plan"), &json!("Thinks")));
     assert_eq!(seen.bytes("own", "source.meta.json"), meta.to_string().as_bytes());
     // A subagent inside a session is shown with its lines, byte for byte.
     let whole = session.bytes();

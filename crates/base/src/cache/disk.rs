@@ -2,8 +2,9 @@
 //!
 //! An entry is a head and a body; the head can be read alone. Both carry a checksum, so a torn or
 //! damaged entry counts as missing. One thread writes all entries. It starts before the other
-//! threads are restricted to reading, and receives only keys and bytes. If writes arrive faster
-//! than it can write, they are dropped. The oldest entries are evicted when the cache is too large.
+//! threads are restricted to reading, and receives only keys and bytes. If more bytes wait for it
+//! than its queue may hold, further writes are dropped. The oldest entries are evicted when the
+//! cache is too large.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File};
@@ -13,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
@@ -24,8 +25,10 @@ pub use crate::digest::Key;
 
 use crate::digest::to_hex;
 
-const QUEUE_ENTRIES_MAX: usize = 1_024;
-const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Maximum size of the entries that wait to be written, in bytes.
+const QUEUE_MAX: usize = 64 << 20;
+/// Memory for an entry in the queue beside its head and body, in bytes.
+const QUEUED: usize = 128;
 /// Maximum size of a head, in bytes.
 const HEAD_MAX: usize = 1 << 20;
 /// Maximum size of a body, in bytes.
@@ -41,7 +44,7 @@ pub struct DiskCache {
     /// True if results are cached however quickly they could be computed again.
     eager: bool,
     /// `None` after the cache is closed, and if it is only read.
-    queue: Option<SyncSender<PendingWrite>>,
+    queue: Option<Sender<PendingWrite>>,
     queued_bytes: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
 }
@@ -50,6 +53,13 @@ struct PendingWrite {
     key: Key,
     head: Vec<u8>,
     body: Vec<u8>,
+}
+
+impl PendingWrite {
+    /// Returns the memory that the entry takes in the queue, in bytes.
+    fn size(&self) -> usize {
+        self.head.len() + self.body.len() + QUEUED
+    }
 }
 
 /// An entry with its head; the body is read on demand.
@@ -68,7 +78,7 @@ impl DiskCache {
     pub fn open(path: &Path, max_bytes: u64) -> io::Result<DiskCache> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let folder = open_private(path)?;
-        let (queue, writes) = sync_channel(QUEUE_ENTRIES_MAX);
+        let (queue, writes) = channel();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
             folder: folder.try_clone()?,
@@ -141,17 +151,17 @@ impl DiskCache {
 
     /// Queues a write of an entry, replacing the previous one. Drops it if the queue is full.
     pub fn put(&self, key: Key, head: Vec<u8>, body: Vec<u8>) {
-        let size = head.len() + body.len();
-        let fits = head.len() <= HEAD_MAX && body.len() as u64 <= BODY_MAX;
-        if fits && self.queued_bytes.fetch_add(size, Ordering::AcqRel) <= QUEUE_BYTES_MAX {
-            let write = PendingWrite { key, head, body };
-            if self.queue.as_ref().is_some_and(|queue| queue.try_send(write).is_ok()) {
-                return;
-            }
+        if head.len() > HEAD_MAX || body.len() as u64 > BODY_MAX {
+            return;
         }
-        if fits {
-            self.queued_bytes.fetch_sub(size, Ordering::AcqRel);
+        let write = PendingWrite { key, head, body };
+        let size = write.size();
+        if self.queued_bytes.fetch_add(size, Ordering::AcqRel) <= QUEUE_MAX
+            && self.queue.as_ref().is_some_and(|queue| queue.send(write).is_ok())
+        {
+            return;
         }
+        self.queued_bytes.fetch_sub(size, Ordering::AcqRel);
     }
 }
 
@@ -280,7 +290,7 @@ impl Writer {
     fn run(mut self, writes: &Receiver<PendingWrite>) {
         while let Ok(write) = writes.recv() {
             let result = self.write(&write).and_then(|()| self.evict());
-            self.queued_bytes.fetch_sub(write.head.len() + write.body.len(), Ordering::AcqRel);
+            self.queued_bytes.fetch_sub(write.size(), Ordering::AcqRel);
             if let Err(error) = result
                 && !std::mem::replace(&mut self.warned, true)
             {
@@ -414,6 +424,27 @@ mod tests {
             (0..40).filter(|number| get(&cache, [*number; 16]).is_some()).collect();
         assert!(there.ends_with(&[38, 39]) && !there.contains(&0), "{there:?}");
         assert!((10..20).contains(&there.len()), "{there:?}");
+    }
+
+    #[test]
+    fn many_small_entries_are_kept_however_quickly_they_arrive() {
+        const COUNT: u32 = 20_000;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
+        let cache = DiskCache::open(&path, 1 << 30).unwrap();
+        let entry = |number: u32| {
+            let mut key = KEY;
+            key[..4].copy_from_slice(&number.to_le_bytes());
+            (key, number.to_le_bytes().to_vec())
+        };
+        for (key, body) in (0..COUNT).map(entry) {
+            cache.put(key, Vec::new(), body);
+        }
+        drop(cache);
+        let cache = DiskCache::open_to_read(&path).unwrap();
+        for (key, body) in (0..COUNT).map(entry) {
+            assert_eq!(get(&cache, key), Some((Vec::new(), body)));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use swarmletfs_base::store::read_whole;
 use tracing::{debug, warn};
 
 use super::layout::{
-    Announcement, FILES, MANIFEST, PARQUET, PROBES, ROOT, WORKERS, WorkerNews, new_id, split_worker,
+    Announcement, FILES, MANIFEST, PARQUET, PROBES, ROOT, WorkerNews, new_id, split_worker,
 };
 use super::manifest::{self, CatalogManifest, FILE_MAX, ReplacedFile, RowFile};
 use super::problem::CatalogProblem;
@@ -29,6 +29,7 @@ use crate::ObjectSettings;
 use crate::bucket::Bucket;
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::ListedObject;
+use crate::parts::WORKERS;
 use crate::writer::{BucketWriter, PutCondition, PutError};
 
 /// Maximum number of rows in a file.

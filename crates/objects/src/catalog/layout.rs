@@ -12,6 +12,8 @@ use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
 use uuid::Uuid;
 
+use crate::parts::WORKERS;
+
 /// Directory that may hold catalogs of several versions.
 pub(crate) const CATALOG: &str = "catalog/";
 /// Directory of the catalog.
@@ -19,8 +21,6 @@ pub(crate) const ROOT: &str = "catalog/v1/";
 pub(crate) const MANIFEST: &str = "catalog/v1/manifest.json";
 pub(super) const FILES: &str = "catalog/v1/workers/";
 pub(super) const PROBES: &str = "catalog/v1/probe/";
-/// Directory of the workers that have rows.
-pub(crate) const WORKERS: &str = "workers/";
 const NEWS: &str = "catalog/v1/new/";
 const JSON: &str = ".json";
 pub(super) const PARQUET: &str = ".parquet";

@@ -16,9 +16,10 @@ use swarmletfs_base::store::Time;
 use swarmletfs_table::ColumnKind::{Double, Flag, Number, Text, Time as Moment};
 use swarmletfs_table::{ParquetFile, ParquetTable, TableColumns};
 
-use super::layout::{WORKERS, split_worker};
+use super::layout::split_worker;
 use super::problem::CatalogProblem;
 use crate::key_tree::ListedObject;
+use crate::parts::WORKERS;
 
 const TABLE: &str = "worker";
 /// The columns for programs have the names of fields in the index.json of the swarm. Later versions

@@ -27,8 +27,10 @@ const CONTENT_ARGUMENTS: [&str; 4] = ["new_string", "content", "new_source", "ed
 /// Number of bytes in which an exit code is searched.
 const EXIT_CODE_MAX: usize = 40;
 
+/// Type of the line with the metadata of a subagent, where it has no file of its own.
+pub(super) const AGENT_METADATA: &str = "agent_metadata";
 /// Line types that hold no message.
-const IGNORED_TYPES: [&str; 17] = [
+const IGNORED_TYPES: [&str; 18] = [
     "system",
     "file-history-snapshot",
     "file-history-delta",
@@ -37,6 +39,7 @@ const IGNORED_TYPES: [&str; 17] = [
     "permission-mode",
     "agent-name",
     "agent-setting",
+    AGENT_METADATA,
     "tag",
     "mode",
     "tools-used",

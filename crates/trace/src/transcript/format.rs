@@ -146,6 +146,12 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
+    /// Returns true if the first record of a transcript says what the file beside it would say. A
+    /// store of sessions without files has such records.
+    fn is_metadata(&self, _record: &[u8]) -> bool {
+        false
+    }
+
     /// Decodes the file beside a transcript that describes its session.
     fn read_metadata(&self, _metadata: &[u8]) -> SessionMetadata {
         SessionMetadata::default()

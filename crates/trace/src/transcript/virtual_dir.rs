@@ -36,6 +36,8 @@ const REQUESTS: &str = "requests.txt";
 const COMMANDS: &str = "commands.txt";
 /// Maximum length of the metadata file beside a transcript, in bytes.
 const METADATA_MAX: usize = 8 << 20;
+/// Maximum length of a first record that takes the place of this file, in bytes.
+const METADATA_RECORD_MAX: usize = 16 << 10;
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
@@ -126,10 +128,22 @@ impl VirtualDir {
         exists.then_some(metadata)
     }
 
-    /// Returns the beginning of the metadata file beside the transcript, if there is one.
+    /// Returns the beginning of the metadata file beside the transcript, or the record that takes
+    /// its place.
     pub(super) fn read_metadata(&self) -> Option<Vec<u8>> {
         let path = self.location.metadata.as_ref().filter(|_| self.location.agent.is_none())?;
-        read_range(&*self.folder.open(path).ok()?, 0, METADATA_MAX).ok()
+        match self.folder.open(path) {
+            Ok(file) => read_range(&*file, 0, METADATA_MAX).ok(),
+            Err(error) if error.is_not_found() => self.read_metadata_record(),
+            Err(_) => None,
+        }
+    }
+
+    fn read_metadata_record(&self) -> Option<Vec<u8>> {
+        let file = self.open_transcript().ok()?;
+        let mut record = read_range(&*file, 0, METADATA_RECORD_MAX).ok()?;
+        record.truncate(memchr::memchr(b'\n', &record)?);
+        self.format.is_metadata(&record).then_some(record)
     }
 
     /// Returns the end of the worker that another record reports, such as the transcript of its

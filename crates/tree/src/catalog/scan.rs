@@ -128,6 +128,7 @@ fn scan_from(
         if source.store.stat(&RelPath::root()).is_ok_and(|root| root.nlink == 0) {
             problems.push("the folder of a store was removed".into());
         }
+        problems.extend(source.outages());
         unread.extend(found.incomplete.into_iter().map(|root| (number, root)));
         found.folders.retain(|folder| source.admits(folder));
         let folders = match_previous(&found.folders, previous_of(number).collect());

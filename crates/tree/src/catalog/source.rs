@@ -451,6 +451,12 @@ impl Source {
             || self.missing_outputs.iter().any(|folder| Disk::open_nofollow(folder).is_ok())
     }
 
+    /// Returns why old states of the stores are shown.
+    pub(super) fn outages(&self) -> impl Iterator<Item = String> {
+        let stores = [Some(&self.store), self.outputs.as_ref()].into_iter().flatten();
+        stores.filter_map(|store| store.outage())
+    }
+
     pub fn format(&self) -> &dyn Format {
         &*self.format
     }
