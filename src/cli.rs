@@ -72,6 +72,7 @@ mod review;
 mod run;
 mod run_command;
 mod serve;
+mod sizes;
 #[cfg_attr(not(feature = "object-store"), path = "cli/no_spool.rs")]
 mod spool;
 mod store_selection;

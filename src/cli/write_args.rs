@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use super::discover::{self, workspace_store};
 use super::exit::{self, UsageError};
+pub(super) use super::sizes::parse_size;
 use super::spool::SpoolSession;
 use super::terminal::{display_path, print_message};
 use crate::approval::Merging;
@@ -321,21 +322,6 @@ pub(super) fn print(as_json: bool, text: &str, value: &impl Serialize) -> ExitCo
     let mut out = io::stdout().lock();
     let printed = if line.is_empty() { Ok(()) } else { writeln!(out, "{line}") };
     exit::from_write(printed.and_then(|()| out.flush()))
-}
-
-/// Parses a size in bytes, optionally with k, M or G. `K`, `kB` and `KB` stand for `k`, `MB` for
-/// `M`, and `GB` for `G`.
-pub(super) fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(['k', 'K', 'M', 'G', 'B']);
-    let factor = match text.get(digits.len()..) {
-        Some("") => 1,
-        Some("k" | "K" | "kB" | "KB") => 1 << 10,
-        Some("M" | "MB") => 1 << 20,
-        Some("G" | "GB") => 1_u64 << 30,
-        _ => return Err("expected bytes, optionally with k, M or G".into()),
-    };
-    let size = digits.parse::<u64>().ok().and_then(|size| size.checked_mul(factor));
-    size.filter(|size| *size > 0).ok_or_else(|| "expected bytes, optionally with k, M or G".into())
 }
 
 /// The way with a file that both a worker and others changed.
