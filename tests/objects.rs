@@ -13,7 +13,6 @@ mod recorded;
 mod recorder;
 mod same_tree;
 pub mod server;
-mod server;
 mod synced;
 mod versions;
 mod writes;

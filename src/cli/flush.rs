@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::exit;
-use super::spool::{self, FlushedSpool};
+use super::object_facts::FlushedSpool;
+use super::spool;
 use super::terminal::print_message;
 use super::tree_commands::format::human_size;
 use super::write_args;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
+use super::object_facts::FlushedSpool;
 use super::terminal::display_path;
 use crate::name::RelPath;
 use crate::store::Time;
@@ -12,33 +13,6 @@ use swarmletfs_record::write::{NewWorkerCheck, NotePlace, SpaceLimit};
 
 /// No build without object stores has one.
 pub(super) enum SpoolSession {}
-
-/// The files that wait to be uploaded: none.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    pub(super) files: u64,
-    pub(super) bytes: u64,
-    pub(super) workers: u64,
-    pub(super) ended: u64,
-}
-
-impl Waiting {
-    pub(super) fn is_none(&self) -> bool {
-        self.files == 0
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct FlushedSpool {
-    pub(super) url: String,
-    pub(super) files: u64,
-    pub(super) bytes: u64,
-    pub(super) opened: u64,
-    pub(super) closed: u64,
-    pub(super) closed_bytes: u64,
-    pub(super) waiting: Waiting,
-    pub(super) failure: Option<String>,
-}
 
 /// A note of a supervisor in an object store.
 pub(super) struct ListedNote {

@@ -22,5 +22,5 @@ mod session;
 mod upload;
 
 pub(super) use direct::{annotate, list_notes, write_note};
-pub(super) use flushing::{FlushedSpool, flush};
+pub(super) use flushing::flush;
 pub(super) use session::SpoolSession;

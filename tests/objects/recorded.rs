@@ -157,7 +157,7 @@ fn a_failure_of_any_request_of_a_recorder_loses_nothing() {
         }
         let requests = proxy.heal();
         machine.address = server.address();
-        machine.run(&["flush"]).assert_success();
+        machine.run(&["flush", "--store", &url(&prefix)]).assert_success();
         assert_arrived(server, &machine, &prefix, &format!("{fault:?} at {k}"));
         requests
     };
@@ -203,7 +203,7 @@ fn a_kill_at_any_request_of_a_recorder_loses_nothing() {
             assert_partly(server, &expected, &prefix, &format!("{fault:?} at {k}"));
         }
         let requests = proxy.heal();
-        machine.run(&["flush"]).assert_success();
+        machine.run(&["flush", "--store", &url(&prefix)]).assert_success();
         assert_arrived(server, &machine, &prefix, &format!("kill at {k} with {fault:?}"));
         requests
     };
@@ -234,10 +234,16 @@ fn offline_recording_waits_for_a_flush() {
     let rows: Value = serde_json::from_str(&failed.out).unwrap();
     assert_eq!(rows[0]["waiting"]["ended"], 1, "{rows}");
     machine.address = server.address();
+    // A bucket of the same name elsewhere may belong to somebody else.
+    let elsewhere = machine.run(&["flush"]);
+    assert_eq!(elsewhere.code, Some(1), "{elsewhere:#?}");
+    assert!(elsewhere.err.contains("it was recorded for s3 http://"), "{elsewhere:#?}");
+    assert_eq!(machine.spooled(), ["w1"]);
     let flushed = machine.run(&["flush", "--store", &url(&prefix)]);
     assert!(flushed.assert_success().out.contains("nothing waits"), "{flushed:#?}");
     assert_arrived(server, &machine, &prefix, "offline");
-    assert!(machine.run(&["flush"]).assert_success().out.contains("uploaded 0 files"));
+    let again = machine.run(&["flush", "--store", &url(&prefix)]);
+    assert!(again.assert_success().out.contains("uploaded 0 files"), "{again:#?}");
 }
 
 /// Promise: Two machines never share the id of a worker in an object store: the second one gets an
@@ -260,7 +266,7 @@ fn two_machines_never_share_an_id() {
     two.run_with(&put, "of the second machine").assert_success();
     two.run(&finish).assert_success();
     two.address = server.address();
-    let flushed = two.run(&["flush"]);
+    let flushed = two.run(&["flush", "--store", &url]);
     let named = ["cannot upload worker w1", "another worker with this id", "swarmletfs sync"];
     assert_eq!(flushed.code, Some(1), "{flushed:#?}");
     assert!(named.iter().all(|text| flushed.err.contains(text)), "{flushed:#?}");
@@ -296,7 +302,7 @@ fn a_full_spool_stops_the_recorder() {
     assert!(output.err.contains("is full"), "{:#?}", output.err);
     machine.address = server.address();
     machine.run(&["worker", "finish", "w1", "--store", &url]).assert_success();
-    machine.run(&["flush"]).assert_success();
+    machine.run(&["flush", "--store", &url]).assert_success();
     let files = files_in_bucket(server, &prefix);
     assert!(files.keys().any(|path| path.contains("tool_calls")), "{files:?}");
     let bucket = server.open(&prefix, &server.settings()).unwrap();
@@ -409,7 +415,7 @@ fn record_and_read(recorders: usize, readers: usize, time: Duration) {
         (ids, reading.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>())
     });
     for machine in &machines {
-        machine.run(&["flush"]).assert_success();
+        machine.run(&["flush", "--store", &url(&prefix)]).assert_success();
         assert_eq!(machine.spooled(), [""; 0]);
     }
     let found = files_in_bucket(server, &prefix);

@@ -124,6 +124,12 @@ impl BucketWriter {
         (&self.connection, &self.url)
     }
 
+    /// Returns the provider, its endpoint and its account as a text. The same URL names another
+    /// object store elsewhere.
+    pub fn scope(&self) -> &str {
+        &self.connection.scope
+    }
+
     /// Returns the requests that were sent so far.
     pub fn requests(&self) -> RequestCounts {
         self.connection.traffic.requests()

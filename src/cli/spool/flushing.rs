@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::place::{Spool, Waiting};
+use super::place::Spool;
 use super::session::say_problems;
 use super::upload::{UploadReport, Uploader, writer};
+use crate::cli::object_facts::FlushedSpool;
 use crate::cli::object_stores::catalog_if_many_wait;
 use crate::cli::terminal::print_message;
 
@@ -15,25 +16,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Longest time to wait for uploads of other processes.
 const LOCK_MAX: Duration = Duration::from_secs(60);
 
-/// The work of a flush for one spool.
-#[derive(Debug, Default)]
-pub(crate) struct FlushedSpool {
-    pub(crate) url: String,
-    /// Numbers of uploads and bytes.
-    pub(crate) files: u64,
-    pub(crate) bytes: u64,
-    /// Workers that appeared in the object store, and workers that are there as a whole now.
-    pub(crate) opened: u64,
-    pub(crate) closed: u64,
-    /// Size of the latter, in bytes.
-    pub(crate) closed_bytes: u64,
-    pub(crate) waiting: Waiting,
-    /// Why something waits, with the remedy.
-    pub(crate) failure: Option<String>,
-}
-
 /// Uploads the files that wait in the spool of `url`, or in all spools, and prints the problems of
-/// single workers.
+/// single workers. Of all spools, only those are uploaded that were used for the endpoint of this
+/// environment: a bucket of the same name elsewhere may belong to somebody else.
 ///
 /// # Errors
 ///
@@ -51,6 +36,15 @@ fn flush_one(spool: &Spool) -> anyhow::Result<FlushedSpool> {
     let mut flushed = FlushedSpool { url: spool.url.clone(), ..FlushedSpool::default() };
     let bucket = writer(&spool.url, DEADLINE)?;
     if !spool.exists() {
+        return Ok(flushed);
+    }
+    if let Some(scope) = spool.scope.as_ref().filter(|scope| **scope != bucket.scope()) {
+        flushed.waiting = spool.waiting()?;
+        flushed.failure = Some(format!(
+            "it was recorded for {scope}, and the environment has {}; set the endpoint, such as \
+             $AWS_ENDPOINT_URL, or name the store with --store",
+            bucket.scope()
+        ));
         return Ok(flushed);
     }
     let mut report = UploadReport::default();

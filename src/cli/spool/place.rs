@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 
 use super::progress::{SpoolFile, UploadProgress, WorkerProgress};
 use crate::cli::discover::state_folder;
+use crate::cli::object_facts::Waiting;
 use crate::cli::terminal::display_path;
 use crate::digest::{digest, to_hex};
 use crate::error::Error as PathError;
@@ -23,7 +24,7 @@ const FOLDER: &str = "spool";
 const OWN: u32 = 0o700;
 /// The local store, in the directory of a spool.
 const STORE: &str = "store";
-/// The file with the URL.
+/// The file with two lines: the URL, and the provider and endpoint for which it was last used.
 const URL: &str = "url";
 const URL_MAX: u64 = 64 << 10;
 /// Directory of the progress of uploads.
@@ -38,30 +39,9 @@ pub(super) const WORKERS: &str = "workers";
 pub(crate) struct Spool {
     /// The URL, without a `/` at its end.
     pub(crate) url: String,
+    /// The provider and endpoint, see [`crate::objects::BucketWriter::scope`], if it is known.
+    pub(crate) scope: Option<String>,
     path: PathBuf,
-}
-
-/// Files of a spool that are not in the object store.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) files: u64,
-    pub(crate) bytes: u64,
-    pub(crate) workers: u64,
-    /// Workers among them that have ended.
-    pub(crate) ended: u64,
-}
-
-impl Waiting {
-    pub(crate) fn is_none(&self) -> bool {
-        self.files == 0 && self.workers == 0
-    }
-
-    pub(crate) fn add(&mut self, other: &Waiting) {
-        self.files += other.files;
-        self.bytes += other.bytes;
-        self.workers += other.workers;
-        self.ended += other.ended;
-    }
 }
 
 impl Spool {
@@ -77,7 +57,7 @@ impl Spool {
         let url = text.trim_end_matches('/').to_owned();
         let mut hash = blake3::Hasher::new();
         let key: [u8; 16] = digest(hash.update(url.as_bytes()));
-        Ok(Spool { path: all()?.join(to_hex(&key)), url })
+        Ok(Spool { path: all()?.join(to_hex(&key)), scope: None, url })
     }
 
     /// Lists the spools of this user.
@@ -99,8 +79,10 @@ impl Spool {
             let Ok(Some(url)) = Name::new(URL).and_then(|file| spool.read(&file, URL_MAX)) else {
                 continue;
             };
-            let Ok(url) = String::from_utf8(url) else { continue };
-            spools.push(Spool { url: url.trim_end().to_owned(), path: all.join(name.as_os_str()) });
+            let Ok(text) = String::from_utf8(url) else { continue };
+            let mut lines = text.lines().map(str::to_owned);
+            let Some(url) = lines.next() else { continue };
+            spools.push(Spool { url, scope: lines.next(), path: all.join(name.as_os_str()) });
         }
         spools.sort_by(|a, b| a.url.cmp(&b.url));
         Ok(spools)
@@ -111,13 +93,15 @@ impl Spool {
         self.path.join(URL).is_file()
     }
 
-    /// Makes the spool, if it is missing.
+    /// Makes the spool, if it is missing, and keeps the `scope` for which it is used.
     ///
     /// # Errors
     ///
     /// It cannot be written.
-    pub(super) fn make(&self) -> anyhow::Result<()> {
-        if self.exists() {
+    pub(super) fn make(&self, scope: &str) -> anyhow::Result<()> {
+        let about = format!("{}\n{scope}\n", self.url);
+        let is_made = || std::fs::read_to_string(self.path.join(URL)).is_ok_and(|is| is == about);
+        if is_made() {
             return Ok(());
         }
         let shown = display_path(&self.path);
@@ -125,13 +109,12 @@ impl Spool {
             DirBuilder::new().recursive(true).mode(OWN).create(&self.path)?;
             let folder = self.folder()?;
             let _lock = folder.lock()?;
-            if self.exists() {
+            if is_made() {
                 return Ok(());
             }
             folder.enter_or_create(&Name::new(PROGRESS)?)?;
             Store::init(self.store_path())?;
-            let url = format!("{}\n", self.url);
-            folder.write_temporary(&mut url.as_bytes())?.replace(&folder, &Name::new(URL)?)?;
+            folder.write_temporary(&mut about.as_bytes())?.replace(&folder, &Name::new(URL)?)?;
             Ok(())
         };
         make().with_context(|| {
@@ -228,7 +211,10 @@ impl Spool {
                 of_worker.workers = 1;
                 of_worker.ended = u64::from(has_ended);
             }
-            waiting.add(&of_worker);
+            waiting.files += of_worker.files;
+            waiting.bytes += of_worker.bytes;
+            waiting.workers += of_worker.workers;
+            waiting.ended += of_worker.ended;
         }
         Ok(waiting)
     }

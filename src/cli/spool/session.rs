@@ -60,7 +60,7 @@ impl SpoolSession {
 
     fn start(spool: Spool, space_max: u64, quiet: bool) -> anyhow::Result<SpoolSession> {
         let bucket = writer(&spool.url, DEADLINE)?;
-        spool.make()?;
+        spool.make(bucket.scope())?;
         let end: Arc<Mutex<Option<Instant>>> = Arc::default();
         let mut size = spool.size()?;
         if size >= space_max {

@@ -23,11 +23,12 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::place::{Spool, WORKERS, Waiting, to_io, walk};
+use super::place::{Spool, WORKERS, to_io, walk};
 use super::progress::{
     FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress,
 };
 use crate::approval::Approval;
+use crate::cli::object_facts::Waiting;
 use crate::cli::object_stores::announce;
 use crate::cli::terminal::{display_path, human_size};
 use crate::digest::{digest, to_hex};
