@@ -11,8 +11,10 @@ use crate::name::RelPath;
 use crate::store::Time;
 use swarmletfs_record::write::{NewWorkerCheck, NotePlace, SpaceLimit};
 
+pub(super) use NoSpool as SpoolSession;
+
 /// No build without object stores has one.
-pub(super) enum SpoolSession {}
+pub(super) enum NoSpool {}
 
 /// A note of a supervisor in an object store.
 pub(super) struct ListedNote {
@@ -28,8 +30,8 @@ fn refuse<T>(url: &Path) -> anyhow::Result<T> {
     )
 }
 
-impl SpoolSession {
-    pub(super) fn begin(url: &Path, _space_max: u64, _quiet: bool) -> anyhow::Result<SpoolSession> {
+impl NoSpool {
+    pub(super) fn begin(url: &Path, _space_max: u64, _quiet: bool) -> anyhow::Result<NoSpool> {
         refuse(url)
     }
 

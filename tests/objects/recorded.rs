@@ -415,7 +415,7 @@ fn record_and_read(recorders: usize, readers: usize, time: Duration) {
         (ids, reading.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>())
     });
     for machine in &machines {
-        machine.run(&["flush", "--store", &url(&prefix)]).assert_success();
+        machine.run(&["flush", "--store", &url]).assert_success();
         assert_eq!(machine.spooled(), [""; 0]);
     }
     let found = files_in_bucket(server, &prefix);
