@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -252,7 +253,7 @@ pub(super) fn open_source(url: &Path) -> anyhow::Result<Arc<dyn Store>> {
 pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn SyncTarget>> {
     let settings = ObjectSettings { deadline: COPY_DEADLINE, ..ObjectSettings::default() };
     let bucket = BucketWriter::open(url, &settings)?;
-    Ok(Box::new(BucketTarget { bucket, in_parts: Mutex::default() }))
+    Ok(Box::new(BucketTarget { bucket, in_parts: Mutex::default(), has_catalog: false.into() }))
 }
 
 /// A part of an object store that files are copied to.
@@ -260,6 +261,7 @@ struct BucketTarget {
     bucket: BucketWriter,
     /// Files that have parts.
     in_parts: Mutex<BTreeSet<String>>,
+    has_catalog: AtomicBool,
 }
 
 impl BucketTarget {
@@ -281,6 +283,8 @@ impl SyncTarget for BucketTarget {
         let listed = self.bucket.list("").map_err(|failure| self.cannot("list", &failure))?;
         let mut copies = BTreeMap::new();
         let mut in_parts = Vec::new();
+        let has_catalog = listed.iter().any(|object| object.key == objects::CATALOG_MANIFEST);
+        self.has_catalog.store(has_catalog, Ordering::Relaxed);
         for object in listed {
             if let Some((file, _)) = objects::file_of_part(&object.key) {
                 in_parts.push(file.to_owned());
@@ -335,6 +339,14 @@ impl SyncTarget for BucketTarget {
             parts.map_err(|failure| CopyError::Fatal(self.cannot("write", &failure)))?;
         }
         self.bucket.put_from(&key, source).map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn announce(&self, id: &Name) -> Result<(), CopyError> {
+        if !self.has_catalog.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        announce(&self.bucket, WorkerNews::Closed, id)
+            .map_err(|failure| CopyError::Fatal(self.cannot("write", &failure)))
     }
 }
 

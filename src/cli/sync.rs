@@ -279,19 +279,33 @@ impl Sync {
             }
         }
         files.retain(|file| *file != path);
-        let failed = self.report.failed;
+        let (failed, bytes) = (self.report.failed, self.report.bytes);
         self.copy_files(&files)?;
-        if self.report.failed > failed {
-            // Without all files, nobody must see the end.
-            return Ok(());
-        }
         match metadata {
-            Ok(Some((bytes, meta))) => self.copy_bytes(&path, &bytes, &meta),
-            Ok(None) => Ok(()),
-            Err(error) => {
-                self.report.fail(&path, &error.to_string());
+            // Without all files, nobody must see the end.
+            _ if self.report.failed > failed => {}
+            Ok(Some((bytes, meta))) => self.copy_bytes(&path, &bytes, &meta)?,
+            Ok(None) => {}
+            Err(error) => self.report.fail(&path, &error.to_string()),
+        }
+        if self.report.bytes > bytes
+            && !self.is_dry
+            && folder.parent() == RelPath::constant(WORKERS)
+        {
+            self.announce(folder)?;
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, folder: &RelPath) -> anyhow::Result<()> {
+        let Some(id) = folder.file_name() else { return Ok(()) };
+        match self.target.announce(&id) {
+            Err(CopyError::Fatal(error)) => Err(error),
+            Err(CopyError::File(problem)) => {
+                self.report.fail(folder, &problem);
                 Ok(())
             }
+            Ok(()) | Err(CopyError::Gone) => Ok(()),
         }
     }
 

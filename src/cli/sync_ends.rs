@@ -56,6 +56,13 @@ pub(super) trait SyncTarget: Send + Sync {
     ///
     /// `source` cannot be read, or the file cannot be written.
     fn put(&self, path: &RelPath, source: &mut dyn Read, modified: Time) -> Result<(), CopyError>;
+
+    /// Announces that files of the worker `id` changed, to readers that would not notice.
+    ///
+    /// # Errors
+    ///
+    /// The announcement cannot be written.
+    fn announce(&self, id: &Name) -> Result<(), CopyError>;
 }
 
 /// A folder that files are copied to.
@@ -170,6 +177,10 @@ impl SyncTarget for FolderTarget {
             }
             _ => CopyError::File(error.to_string()),
         })
+    }
+
+    fn announce(&self, _id: &Name) -> Result<(), CopyError> {
+        Ok(())
     }
 }
 

@@ -208,7 +208,7 @@ fn announced_workers_are_shown_at_once() {
     let report = bucket.compact_news();
     assert_eq!((report.workers, report.news, report.is_whole), (2, 2, false));
     bucket.assert_right("compacted");
-    assert_eq!(bucket.keys("catalog/v1/new/"), [String::new(); 0]);
+    assert_eq!(bucket.keys("catalog/v1/new/"), [""; 0]);
     bucket.delete_worker("old");
     bucket.announce(WorkerNews::Removed, "old");
     wait("workers/old", false);

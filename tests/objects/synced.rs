@@ -133,6 +133,29 @@ fn an_interrupted_sync_is_completed_by_the_next() {
     sample(0..requests).for_each(|k| assert!(interrupt(k) > 0));
 }
 
+/// Promise: `sync` to an object store with a catalog announces the workers that it changed.
+#[test]
+fn sync_announces_workers_to_readers_of_a_catalog() {
+    let Some(server) = server() else { return };
+    let (machine, store, prefix) = (Machine::new(server), store(), new_prefix());
+    let (folder, url) = (store.path(), url(&prefix));
+    let folder = folder.to_str().unwrap();
+    sync(&machine, folder, &url);
+    machine.run(&["catalog", &url]).assert_success();
+    store.worker("w3", json!({"status": "completed", "task": "Count again"}));
+    store.write("workers/w2/notes/new.md", "new");
+    sync(&machine, folder, &url);
+    let mut listed = machine.run(&["ls", "--store", &url, "workers"]).assert_success().out.clone();
+    listed.retain(|c| c != '/');
+    assert!(["w1", "w2", "w3"].iter().all(|id| listed.contains(id)), "{listed}");
+    let note = machine.run(&["cat", "--store", &url, "workers/w2/notes/new.md"]);
+    assert_eq!(note.assert_success().out, "new");
+    // The third worker and the changed one, and nothing for those that stayed.
+    let outcome = machine.run(&["catalog", "--announced", "--json", &url]);
+    let outcome: Value = serde_json::from_str(&outcome.assert_success().out).unwrap();
+    assert_eq!(outcome["announcements"], 2, "{outcome}");
+}
+
 /// Promise: `sync` follows no link, in the source or in the copy, and skips names that cannot be
 /// written.
 #[test]

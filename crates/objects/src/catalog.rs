@@ -26,7 +26,7 @@ pub use compaction::{
     CatalogError, CatalogReport, Compaction, DescribeWorkers, WholeSearch, announce,
 };
 pub use conditions::{ConditionSupport, find_conditions};
-pub use layout::WorkerNews;
+pub use layout::{MANIFEST as CATALOG_MANIFEST, WorkerNews};
 pub use reading::CatalogFacts;
 
 pub(crate) use layout::{Announcement, CATALOG, ROOT, split_worker};

@@ -18,7 +18,8 @@ use crate::parts::WORKERS;
 pub(crate) const CATALOG: &str = "catalog/";
 /// Directory of the catalog.
 pub(crate) const ROOT: &str = "catalog/v1/";
-pub(crate) const MANIFEST: &str = "catalog/v1/manifest.json";
+/// Key of the object that names the files of the catalog.
+pub const MANIFEST: &str = "catalog/v1/manifest.json";
 pub(super) const FILES: &str = "catalog/v1/workers/";
 pub(super) const PROBES: &str = "catalog/v1/probe/";
 const NEWS: &str = "catalog/v1/new/";
