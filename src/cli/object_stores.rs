@@ -292,7 +292,7 @@ impl SyncTarget for BucketTarget {
             let copy = FoundCopy {
                 size: object.size,
                 modified: object.modified,
-                has_source_time: false,
+                copied: None,
                 is_in_parts: false,
                 etag: object.etag,
             };

@@ -24,7 +24,7 @@ use super::write_args::{self, survive_size_limits};
 use crate::error::Error as PathError;
 use crate::name::RelPath;
 use crate::parallel::parallel_waits;
-use crate::store::{Disk, File, Kind, Meta, Store, is_object_url, read_whole};
+use crate::store::{Disk, File, Kind, Meta, Store, Time, is_object_url, read_whole};
 use crate::text::count;
 use crate::trace::swarmlet::{
     AUDIT, DRAFTS, INDEX, METADATA, METADATA_MAX, REGISTRY, TOMBSTONES, WORKERS,
@@ -404,22 +404,33 @@ impl Sync {
             return Ok(Difference::Changed);
         }
         let same = |is_same| if is_same { Difference::None } else { Difference::Changed };
-        if copy.has_source_time {
-            return Ok(same(copy.modified == meta.mtime));
-        }
         let mut reader = SourceReader { file, offset: 0, end: meta.size };
+        if let Some(copied) = copy.copied {
+            // An object may be replaced again in the second in which it was copied.
+            let is_sure = meta.mtime.nanos > 0 || is_later(copied, meta.mtime);
+            return match copy.modified == meta.mtime {
+                true if is_sure => Ok(Difference::None),
+                true => self.target.compare(path, &mut reader).map(same),
+                false => Ok(Difference::Changed),
+            };
+        }
         if self.is_local
             && let Some(is_same) = self.target.has_content(copy, &mut reader)
         {
             return is_same.map(same).map_err(|error| CopyError::File(error.to_string()));
         }
         // The clocks of both places may differ.
-        let (copied, written) = (copy.modified.to_system(), meta.mtime.to_system());
-        if copied.duration_since(written).is_ok_and(|later| later > SKEW) {
+        if is_later(copy.modified, meta.mtime) {
             return Ok(Difference::None);
         }
         self.target.compare(path, &mut reader).map(same)
     }
+}
+
+/// Returns true if `copied` is later than `written`, also if their clocks differ.
+fn is_later(copied: Time, written: Time) -> bool {
+    let later = copied.to_system().duration_since(written.to_system());
+    later.is_ok_and(|later| later > SKEW)
 }
 
 /// Reads a file up to a fixed end, which it must have.

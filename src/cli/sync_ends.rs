@@ -20,8 +20,8 @@ const COMPARED_AT_ONCE: usize = 256 << 10;
 pub(super) struct FoundCopy {
     pub(super) size: u64,
     pub(super) modified: Time,
-    /// True if a copy gets the time of its source.
-    pub(super) has_source_time: bool,
+    /// Time at which it was written, if a copy gets the time of its source.
+    pub(super) copied: Option<Time>,
     /// True if it is continued by parts, which a copy of the whole file replaces.
     pub(super) is_in_parts: bool,
     pub(super) etag: Option<String>,
@@ -131,7 +131,7 @@ impl SyncTarget for FolderTarget {
                         let copy = FoundCopy {
                             size: meta.size,
                             modified: meta.mtime,
-                            has_source_time: true,
+                            copied: Some(meta.ctime),
                             is_in_parts: false,
                             etag: None,
                         };

@@ -99,7 +99,7 @@ impl Proxy {
             FaultyRequests { fault: Some((fault, k, stays)), ..FaultyRequests::default() };
     }
 
-    /// Changes all listings from now on.
+    /// Changes all listings from now on, but for those of the catalog.
     pub fn edit_listings(&self, edit: impl Fn(String) -> String + Send + Sync + 'static) {
         *self.requests.lock() =
             FaultyRequests { edit: Some(Arc::new(edit)), ..FaultyRequests::default() };
@@ -160,7 +160,8 @@ fn serve(
     server.write_all(&[head, b"\r\nConnection: close", HEAD_END, &content].concat())?;
     let mut answer = Vec::new();
     server.read_to_end(&mut answer)?;
-    if let Some(edit) = edit.filter(|_| request.windows(11).any(|part| part == b"list-type=2")) {
+    let has = |text: &[u8]| request.windows(text.len()).any(|part| part == text);
+    if let Some(edit) = edit.filter(|_| has(b"list-type=2") && !has(b"%2Fcatalog%2F")) {
         let text = String::from_utf8(answer).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(!head.contains("chunked"), "{head}");
