@@ -24,6 +24,8 @@ pub(super) struct FoundCopy {
     pub(super) copied: Option<Time>,
     /// True if it is continued by parts, which a copy of the whole file replaces.
     pub(super) is_in_parts: bool,
+    /// Only object stores have one.
+    #[cfg_attr(not(feature = "object-store"), expect(dead_code))]
     pub(super) etag: Option<String>,
 }
 
