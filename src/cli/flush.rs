@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &FlushArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let text = flushed.iter().map(describe).collect::<Vec<_>>().join("\n");
-    let text = if text.is_empty() { "no spool is there".to_owned() } else { text };
+    let text = if text.is_empty() { "nothing waits".to_owned() } else { text };
     let rows: Vec<_> = flushed.iter().map(to_json).collect();
     let code = match arguments.quiet && !arguments.json {
         true => ExitCode::SUCCESS,

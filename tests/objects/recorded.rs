@@ -474,5 +474,5 @@ fn flush_without_a_spool_has_nothing_to_do() {
     let state = tempfile::tempdir().unwrap();
     let mut command = swarmletfs(["flush"]);
     command.env("XDG_STATE_HOME", state.path());
-    assert_eq!(crate::cli::program::run(command).assert_success().out, "no spool is there\n");
+    assert_eq!(crate::cli::program::run(command).assert_success().out, "nothing waits\n");
 }

@@ -10,6 +10,7 @@ use super::upload::{UploadReport, Uploader, writer};
 use crate::cli::object_facts::FlushedSpool;
 use crate::cli::object_stores::catalog_if_many_wait;
 use crate::cli::terminal::print_message;
+use crate::objects::BucketWriter;
 
 /// Longest time of a request with all its repetitions.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -24,20 +25,36 @@ const LOCK_MAX: Duration = Duration::from_secs(60);
 ///
 /// The spools cannot be read.
 pub(crate) fn flush(url: Option<&Path>) -> anyhow::Result<Vec<FlushedSpool>> {
-    let spools = match url {
-        Some(url) => vec![Spool::for_url(url)?],
-        None => Spool::list()?,
-    };
-    let flushed = spools.iter().filter(|spool| spool.exists() || url.is_some()).map(flush_one);
-    flushed.collect()
+    if let Some(url) = url {
+        let spool = Spool::for_url(url)?;
+        let bucket = writer(&spool.url, DEADLINE)?;
+        return Ok(vec![match spool.exists() {
+            true => flush_one(&spool, bucket)?,
+            false => FlushedSpool { url: spool.url, ..FlushedSpool::default() },
+        }]);
+    }
+    let mut flushed = Vec::new();
+    for spool in Spool::list()? {
+        // Most spools are empty, and need no connection.
+        if spool.size()? == 0 {
+            continue;
+        }
+        flushed.push(match writer(&spool.url, DEADLINE) {
+            Ok(bucket) => flush_one(&spool, bucket)?,
+            // Others may be uploaded.
+            Err(error) => FlushedSpool {
+                failure: Some(format!("{error:#}")),
+                waiting: spool.waiting()?,
+                url: spool.url,
+                ..FlushedSpool::default()
+            },
+        });
+    }
+    Ok(flushed)
 }
 
-fn flush_one(spool: &Spool) -> anyhow::Result<FlushedSpool> {
+fn flush_one(spool: &Spool, bucket: BucketWriter) -> anyhow::Result<FlushedSpool> {
     let mut flushed = FlushedSpool { url: spool.url.clone(), ..FlushedSpool::default() };
-    let bucket = writer(&spool.url, DEADLINE)?;
-    if !spool.exists() {
-        return Ok(flushed);
-    }
     if let Some(scope) = spool.scope.as_ref().filter(|scope| **scope != bucket.scope()) {
         flushed.waiting = spool.waiting()?;
         flushed.failure = Some(format!(
