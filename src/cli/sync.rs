@@ -5,7 +5,6 @@
 //! whoever sees the end of a worker in the copy sees all of it.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use super::write_args::{self, survive_size_limits};
 use crate::error::Error as PathError;
 use crate::name::RelPath;
 use crate::parallel::parallel_waits;
-use crate::store::{Disk, File, Kind, Meta, Store, Time, is_object_url, read_whole};
+use crate::store::{Disk, File, Kind, Meta, Store, Stream, Time, is_object_url, read_whole};
 use crate::text::count;
 use crate::trace::swarmlet::{
     AUDIT, DRAFTS, INDEX, METADATA, METADATA_MAX, REGISTRY, TOMBSTONES, WORKERS,
@@ -368,7 +367,7 @@ impl Sync {
         let meta = opened.meta().map_err(|error| CopyError::File(error.to_string()))?;
         let difference = self.difference(path, &*opened, &meta)?;
         if difference != Difference::None && !self.is_dry {
-            let mut reader = SourceReader { file: &*opened, offset: 0, end: meta.size };
+            let mut reader = Stream::of_range(&*opened, 0..meta.size);
             self.target.put(path, &mut reader, meta.mtime)?;
         }
         Ok((difference, meta.size))
@@ -404,7 +403,7 @@ impl Sync {
             return Ok(Difference::Changed);
         }
         let same = |is_same| if is_same { Difference::None } else { Difference::Changed };
-        let mut reader = SourceReader { file, offset: 0, end: meta.size };
+        let mut reader = Stream::of_range(file, 0..meta.size);
         if let Some(copied) = copy.copied {
             // An object may be replaced again in the second in which it was copied.
             let is_sure = meta.mtime.nanos > 0 || is_later(copied, meta.mtime);
@@ -431,30 +430,6 @@ impl Sync {
 fn is_later(copied: Time, written: Time) -> bool {
     let later = copied.to_system().duration_since(written.to_system());
     later.is_ok_and(|later| later > SKEW)
-}
-
-/// Reads a file up to a fixed end, which it must have.
-struct SourceReader<'a> {
-    file: &'a dyn File,
-    offset: u64,
-    end: u64,
-}
-
-impl Read for SourceReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX);
-        let size = left.min(buffer.len());
-        let Some(buffer) = buffer.get_mut(..size).filter(|buffer| !buffer.is_empty()) else {
-            return Ok(0);
-        };
-        let read = self.file.read_at(buffer, self.offset);
-        let count = read.map_err(|error| io::Error::other(error.to_string()))?;
-        if count == 0 {
-            return Err(io::Error::other("it became shorter while it was read"));
-        }
-        self.offset += count as u64;
-        Ok(count)
-    }
 }
 
 /// A file whose bytes were read before.

@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -406,18 +407,32 @@ pub fn copy_from(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
 pub struct Stream<'a> {
     file: &'a dyn File,
     offset: u64,
+    /// End of the stream, which the file must have.
+    end: Option<u64>,
 }
 
 impl Stream<'_> {
     pub fn new(file: &dyn File) -> Stream<'_> {
-        Stream { file, offset: 0 }
+        Stream { file, offset: 0, end: None }
+    }
+
+    /// Streams the bytes `range` of a file. A read fails if the file is shorter by now.
+    pub fn of_range(file: &dyn File, range: Range<u64>) -> Stream<'_> {
+        Stream { file, offset: range.start, end: Some(range.end) }
     }
 }
 
 impl Read for Stream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.offset));
+        let size = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = buffer.get_mut(..size).ok_or(io::ErrorKind::InvalidInput)?;
         // `Other`, because callers of `Read` retry `Interrupted` without a limit.
         let read = read_into(self.file, self.offset, buffer).map_err(io::Error::other)?;
+        if self.end.is_some() && read < size {
+            let reason = "it became shorter while it was read";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+        }
         self.offset += read as u64;
         Ok(read)
     }
@@ -591,6 +606,22 @@ mod tests {
     use crate::error::Error;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_stream_of_a_range_ends_there_or_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("f"), "0123456789").unwrap();
+        let disk = Disk::open(folder.path()).unwrap();
+        let file = disk.open(&RelPath::parse("f").unwrap()).unwrap();
+        for (range, expected) in [(0..10, Some("0123456789")), (3..5, Some("34")), (9..11, None)] {
+            let mut bytes = Vec::new();
+            let read = Stream::of_range(&*file, range.clone()).read_to_end(&mut bytes);
+            match expected {
+                Some(text) => assert_eq!(bytes, text.as_bytes(), "{range:?}"),
+                None => assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+            }
+        }
+    }
 
     #[test]
     fn past_tick_means_the_next_change_gets_another_ctime() {

@@ -54,7 +54,7 @@ pub use dir::{
 pub use error::{During, Error, Result};
 pub use folder::{NewWorkerCheck, SpaceLimit, append_line};
 pub use leftovers::{Leftover, Leftovers};
-pub use lines::{HashingReader, hash_bytes, to_line};
+pub use lines::{HashingReader, hash_bytes, to_document, to_line};
 pub use new_worker::NewWorker;
 pub use removal::{Decision, RemovalLock, Removed};
 pub use store::{NotePlace, Store, StoreOptions, parse_note_path};

@@ -14,7 +14,7 @@ use crate::name::{Name, RelPath};
 use crate::objects::{BucketWriter, Bytes, KeyEntry, PutCondition, PutError, WorkerNews};
 use crate::trace::swarmlet::{METADATA_MAX, SUPERVISOR, SUPERVISOR_NOTES, own_status};
 use std::time::Duration;
-use swarmletfs_record::write::NotePlace;
+use swarmletfs_record::write::{NotePlace, to_document};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Number of times that a change is made, if others change the object, too.
@@ -89,9 +89,7 @@ pub(crate) fn annotate(url: &str, id: &[u8], notes: &str) -> anyhow::Result<()> 
             None => fields.remove(SUPERVISOR_NOTES),
             Some(notes) => fields.insert(SUPERVISOR_NOTES.into(), notes.into()),
         };
-        let mut bytes = serde_json::to_vec_pretty(&fields)?;
-        bytes.push(b'\n');
-        Ok(bytes.into())
+        Ok(to_document(&fields)?.into())
     })
     .and_then(|()| Ok(announce(&bucket, WorkerNews::Closed, &name)?))
     .with_context(|| format!("cannot set the notes on worker {id}"))

@@ -3,8 +3,8 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use anyhow::{Context, bail};
 
@@ -264,9 +264,4 @@ pub(super) fn walk(top: &Disk) -> Result<Vec<SpoolFile>, PathError> {
     }
     files.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
     Ok(files)
-}
-
-/// Converts an error of a read of a file of the spool.
-pub(super) fn to_io(error: &PathError) -> io::Error {
-    io::Error::from(error.errno())
 }

@@ -145,7 +145,8 @@ impl WorkerProgress {
     }
 }
 
-fn hash(bytes: &[u8]) -> String {
+/// Returns the hash of bytes, as a text.
+pub(super) fn hash(bytes: &[u8]) -> String {
     let mut hash = blake3::Hasher::new();
     to_hex(&digest::<16>(hash.update(bytes)))
 }

@@ -23,15 +23,14 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::place::{Spool, WORKERS, to_io, walk};
+use super::place::{Spool, WORKERS, walk};
 use super::progress::{
-    FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress,
+    FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress, hash,
 };
 use crate::approval::Approval;
 use crate::cli::object_facts::Waiting;
 use crate::cli::object_stores::announce;
 use crate::cli::terminal::{display_path, human_size};
-use crate::digest::{digest, to_hex};
 use crate::draft::Draft;
 use crate::error::Error as PathError;
 use crate::model::{ReviewState, Status};
@@ -41,9 +40,9 @@ use crate::objects::{
     UPLOAD_PART, WorkerNews, part_key, parts_prefix,
 };
 use crate::parallel::parallel_waits;
-use crate::store::{Disk, File, Store as _, Time};
+use crate::store::{Disk, File, Store as _, Stream, Time};
 use crate::text::count;
-use swarmletfs_record::write::{EntryIdentity, Store, Worker};
+use swarmletfs_record::write::{EntryIdentity, Store, Worker, to_document};
 
 /// Maximum size of a file that is put as a whole each time, in bytes. A part that is smaller is put
 /// again when the file has grown.
@@ -488,7 +487,7 @@ impl<'a> WorkerUpload<'a> {
             self.delete_parts(path)?;
             has_parts = false;
         }
-        let mut reader = SpooledBytes { file: &*file, offset: 0, end: version.size };
+        let mut reader = Stream::of_range(&*file, 0..version.size);
         let (etag, size) = self.uploader.bucket.put_from(&self.key(path)?, &mut reader)?;
         let tail = tail_of(&*file, version.size)?;
         let uploaded = UploadedFile { version, has_parts, etag, tail, last_part: None };
@@ -638,9 +637,7 @@ fn unfinished(fields: &Map<String, Value>) -> anyhow::Result<Vec<u8>> {
     let mut fields = fields.clone();
     fields.retain(|key, _| !END_FIELDS.contains(&&**key));
     fields.insert("status".into(), Status::Running.as_str().into());
-    let mut bytes = serde_json::to_vec_pretty(&fields)?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    Ok(to_document(&fields)?)
 }
 
 /// Opens a file. If it is not one that is appended to, waits until a later change would get a later
@@ -668,7 +665,7 @@ fn open_at_rest(disk: &Disk, file: &SpoolFile) -> Result<(Box<dyn File>, FileVer
 /// The file is shorter now, or cannot be read.
 fn read_exactly(file: &dyn File, offset: u64, size: u64) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
-    SpooledBytes { file, offset, end: offset + size }.read_to_end(&mut bytes)?;
+    Stream::of_range(file, offset..offset + size).read_to_end(&mut bytes)?;
     Ok(bytes.into())
 }
 
@@ -676,31 +673,7 @@ fn read_exactly(file: &dyn File, offset: u64, size: u64) -> io::Result<Bytes> {
 fn tail_of(file: &dyn File, end: u64) -> Result<String, UploadStop> {
     let start = end.saturating_sub(TAIL);
     let bytes = read_exactly(file, start, end - start).context("cannot read a file")?;
-    let mut hash = blake3::Hasher::new();
-    Ok(to_hex(&digest::<16>(hash.update(&bytes))))
-}
-
-/// Reads a file up to a fixed end, which it must have.
-struct SpooledBytes<'a> {
-    file: &'a dyn File,
-    offset: u64,
-    end: u64,
-}
-
-impl Read for SpooledBytes<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX);
-        let size = left.min(buffer.len());
-        let Some(buffer) = buffer.get_mut(..size).filter(|buffer| !buffer.is_empty()) else {
-            return Ok(0);
-        };
-        let count = self.file.read_at(buffer, self.offset).map_err(|error| to_io(&error))?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.offset += count as u64;
-        Ok(count)
-    }
+    Ok(hash(&bytes))
 }
 
 /// Returns a sentence about the waiting files, with the command that uploads them.

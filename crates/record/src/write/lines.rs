@@ -37,7 +37,7 @@ pub fn to_line(value: &impl Serialize) -> PathResult<Vec<u8>> {
 /// # Errors
 ///
 /// `EINVAL` if JSON cannot express it.
-pub(super) fn to_document(value: &impl Serialize) -> PathResult<Vec<u8>> {
+pub fn to_document(value: &impl Serialize) -> PathResult<Vec<u8>> {
     with_end(serde_json::to_vec_pretty(value))
 }
 
