@@ -29,7 +29,10 @@ pub use conditions::{ConditionSupport, find_conditions};
 pub use layout::{MANIFEST as CATALOG_MANIFEST, WorkerNews};
 pub use reading::CatalogFacts;
 
-pub(crate) use layout::{Announcement, CATALOG, ROOT, split_worker};
+pub(crate) use layout::{
+    Announcement, CATALOG, ObjectsByWorker, ROOT, is_announced_open, news_by_worker,
+    split_by_worker, split_worker,
+};
 pub(crate) use problem::CatalogProblem;
 pub(crate) use reading::{CatalogReader, CatalogState};
 pub(crate) use rows::CatalogedWorker;

@@ -15,7 +15,8 @@ use tracing::warn;
 use crate::bucket_url::BucketUrl;
 use crate::catalog::{
     Announcement, CATALOG, CatalogFacts, CatalogProblem, CatalogReader, CatalogState,
-    CatalogedWorker, ROOT, WorkerNews, split_worker,
+    CatalogedWorker, ObjectsByWorker, ROOT, is_announced_open, news_by_worker, split_by_worker,
+    split_worker,
 };
 use crate::connection::{Connection, ListedKeys};
 use crate::failure::RequestFailure;
@@ -186,14 +187,13 @@ impl Lister {
     ) -> Result<NewListing, RequestFailure> {
         let base = |worker: &str| state.workers.get(worker).map(|row| &row.objects);
         memory.looks.retain(|worker, look| look.base.as_ref() == base(worker));
-        let mut news: BTreeMap<&str, Vec<&Announcement>> = BTreeMap::new();
-        for announcement in &state.news {
-            news.entry(&announcement.worker).or_default().push(announcement);
-        }
+        let news = news_by_worker(&state.news);
         let is_due = |worker: &str| {
             let announced = news.get(worker).map(Vec::as_slice).unwrap_or_default();
             let look = memory.looks.get(worker);
-            is_open(announced, state.workers.get(worker))
+            let is_open_row = || state.workers.get(worker).is_some_and(|row| row.is_open);
+            // It may change without a further announcement.
+            is_announced_open(announced).unwrap_or_else(is_open_row)
                 || suspects.contains(worker)
                 || look.is_none_or(|look| !look.seen.iter().eq(announced.iter().map(|it| &it.key)))
         };
@@ -293,45 +293,9 @@ impl Lister {
     }
 }
 
-/// Returns true if a worker may change without a further announcement. Of an end and a beginning at
-/// the same time, the beginning counts.
-fn is_open(announced: &[&Announcement], row: Option<&CatalogedWorker>) -> bool {
-    let last = |wanted: bool| {
-        let matching = announced.iter().filter(|it| (it.news == WorkerNews::Opened) == wanted);
-        matching.map(|it| it.at).max()
-    };
-    match (last(true), last(false)) {
-        (Some(opened), Some(closed)) => opened >= closed,
-        (Some(_), None) => true,
-        (None, Some(_)) => false,
-        (None, None) => row.is_some_and(|row| row.is_open),
-    }
-}
-
 fn keys(news: &BTreeMap<&str, Vec<&Announcement>>, worker: &str) -> Vec<String> {
     let announced = news.get(worker).map(Vec::as_slice).unwrap_or_default();
     announced.iter().map(|announcement| announcement.key.clone()).collect()
-}
-
-type ObjectsByWorker = HashMap<Arc<str>, Vec<ListedObject>>;
-
-/// Returns the objects of each worker, and those that are neither of a worker nor of the catalog.
-fn split_by_worker(objects: Vec<ListedObject>) -> (ObjectsByWorker, Vec<ListedObject>) {
-    let (mut workers, mut others) = (ObjectsByWorker::new(), Vec::new());
-    for object in objects {
-        match split_worker(&object.path) {
-            Some((worker, _)) => match workers.get_mut(worker) {
-                Some(objects) => objects.push(object),
-                None => {
-                    workers.insert(worker.into(), vec![object]);
-                }
-            },
-            None if !object.path.starts_with(ROOT) => others.push(object),
-            None => {}
-        }
-    }
-    workers.values_mut().for_each(|objects| objects.sort_unstable_by(|a, b| a.path.cmp(&b.path)));
-    (workers, others)
 }
 
 /// Returns the workers whose objects differ from their rows.

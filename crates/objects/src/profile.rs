@@ -319,7 +319,7 @@ impl CredentialProvider for ProfileKeys {
     }
 }
 
-/// What a command prints that provides keys.
+/// The output of a command that provides keys.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct PrintedKeys {

@@ -64,6 +64,16 @@ pub enum PutError {
     Failed(#[from] RequestFailure),
 }
 
+impl PutError {
+    /// Returns the failure of a put that has no condition, or whose condition must hold.
+    pub(crate) fn into_failure(self) -> RequestFailure {
+        match self {
+            PutError::Failed(failure) => failure,
+            error => RequestFailure::new(FailureKind::Other, error.to_string()),
+        }
+    }
+}
+
 /// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyEntry {

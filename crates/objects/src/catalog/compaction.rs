@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use swarmletfs_base::model::Status;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::read_whole;
 use tracing::{debug, warn};
 
 use super::layout::{
-    Announcement, FILES, MANIFEST, PARQUET, PROBES, ROOT, WorkerNews, new_id, split_worker,
+    Announcement, FILES, MANIFEST, ObjectsByWorker, PARQUET, PROBES, ROOT, WorkerNews,
+    is_announced_open, new_id, news_by_worker, split_by_worker,
 };
 use super::manifest::{self, CatalogManifest, FILE_MAX, ReplacedFile, RowFile};
 use super::problem::CatalogProblem;
@@ -54,8 +56,6 @@ const DURATION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 const QUIET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest time to read the files of the catalog or to list workers.
 const READ_MAX: Duration = Duration::from_secs(60 * 60);
-/// The statuses of workers that do not change any more.
-const FINISHED: [&str; 3] = ["completed", "failed", "abandoned"];
 
 /// When all workers are listed, to find changes that nobody announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,11 +123,8 @@ pub fn announce(
 ) -> Result<(), RequestFailure> {
     let body = serde_json::json!({"worker": worker, "news": news.name()});
     let key = Announcement::new_key(news, worker);
-    match writer.put(&key, body.to_string().into(), &PutCondition::Always) {
-        Ok(_) => Ok(()),
-        Err(PutError::Failed(failure)) => Err(failure),
-        Err(error) => Err(RequestFailure::new(FailureKind::Other, error.to_string())),
-    }
+    let put = writer.put(&key, body.to_string().into(), &PutCondition::Always);
+    put.map(drop).map_err(PutError::into_failure)
 }
 
 /// A process that brings a catalog up to date.
@@ -315,10 +312,9 @@ impl Compaction<'_> {
         is_whole: bool,
         now: Timestamp,
     ) -> Result<CatalogEdit, CatalogError> {
-        let mut announced: BTreeMap<&str, Vec<&Announcement>> = BTreeMap::new();
-        for announcement in &found.news {
-            announced.entry(&announcement.worker).or_default().push(announcement);
-        }
+        let announced = news_by_worker(&found.news);
+        let announced_of =
+            |worker: &str| announced.get(worker).map(Vec::as_slice).unwrap_or_default();
         let known: HashMap<&str, &CatalogedWorker> = found
             .files
             .iter()
@@ -329,8 +325,7 @@ impl Compaction<'_> {
         let mut edit = CatalogEdit::default();
         for announcement in &found.news {
             let is_empty = !listed.contains_key(&*announcement.worker);
-            let all = announced.get(&*announcement.worker).map(Vec::as_slice);
-            let is_expected = is_open(all, &[], None, now)
+            let is_expected = is_announced_open(announced_of(&announcement.worker)) == Some(true)
                 && Timestamp::from_second(announcement.at.secs)
                     .is_ok_and(|at| age(at, now) < QUIET_AFTER);
             // The first object of a worker may come after its announcement.
@@ -342,16 +337,17 @@ impl Compaction<'_> {
             (is_whole || announced.contains_key(**worker)) && !listed.contains_key(**worker)
         });
         edit.removed = gone.map(|worker| (*worker).to_owned()).collect();
-        let openness = |worker: &str, objects: &[ListedObject], status: Option<&str>| {
-            is_open(announced.get(worker).map(Vec::as_slice), objects, status, now)
+        // By its last announcement, or by its status if there is none.
+        let is_open = |worker: &str, objects: &[ListedObject], is_finished: bool| {
+            let announced = is_announced_open(announced_of(worker));
+            announced.unwrap_or_else(|| !is_finished && !is_quiet(objects, now))
         };
         let mut changed = Vec::new();
         for (worker, objects) in listed {
             let row = known.get(&*worker);
             let is_same = row.is_some_and(|row| {
                 // An open one closes by an announcement, or when it is quiet for long.
-                let status = (!row.is_open).then_some("completed");
-                *row.objects == *objects && row.is_open == openness(&worker, &objects, status)
+                *row.objects == *objects && row.is_open == is_open(&worker, &objects, !row.is_open)
             });
             if !is_same {
                 changed.push((worker, objects));
@@ -364,7 +360,9 @@ impl Compaction<'_> {
             }
             for mut row in self.compute(batch)? {
                 let status = row.entry.get("status").and_then(Value::as_str);
-                row.is_open = openness(&row.worker, &row.objects, status);
+                let is_finished =
+                    status.and_then(Status::from_word).is_some_and(Status::is_finished);
+                row.is_open = is_open(&row.worker, &row.objects, is_finished);
                 edit.rows.push(row);
             }
         }
@@ -376,7 +374,7 @@ impl Compaction<'_> {
         &self,
         is_whole: bool,
         named: impl Iterator<Item = &'n str>,
-    ) -> Result<HashMap<String, Vec<ListedObject>>, CatalogError> {
+    ) -> Result<ObjectsByWorker, CatalogError> {
         let (connection, url) = self.writer.shared_parts();
         let (lister, prefix, keys_max) =
             (connection.clone(), url.prefix.clone(), self.settings.keys_max);
@@ -387,29 +385,19 @@ impl Compaction<'_> {
         let listed = connection.wait(READ_MAX, async move {
             lister.list_folders(&prefix, folders.into_iter(), keys_max).await
         })?;
-        let mut workers: HashMap<String, Vec<ListedObject>> = HashMap::new();
-        for object in listed.into_iter().flat_map(|(_, keys)| keys.objects) {
-            let Some((worker, _)) = split_worker(&object.path) else { continue };
-            match workers.get_mut(worker) {
-                Some(objects) => objects.push(object),
-                None => {
-                    workers.insert(worker.to_owned(), vec![object]);
-                }
-            }
-        }
-        workers.values_mut().for_each(|all| all.sort_unstable_by(|a, b| a.path.cmp(&b.path)));
+        let (workers, _) = split_by_worker(listed.into_iter().flat_map(|(_, keys)| keys.objects));
         Ok(workers)
     }
 
     /// Computes the rows of some workers.
     fn compute(
         &mut self,
-        workers: &[(String, Vec<ListedObject>)],
+        workers: &[(Arc<str>, Vec<ListedObject>)],
     ) -> Result<Vec<CatalogRow>, CatalogError> {
         let missing = workers.iter().filter(|(worker, objects)| {
-            self.computed.get(worker).is_none_or(|row| row.objects != *objects)
+            self.computed.get(&**worker).is_none_or(|row| row.objects != *objects)
         });
-        let missing: Vec<&(String, Vec<ListedObject>)> = missing.collect();
+        let missing: Vec<&(Arc<str>, Vec<ListedObject>)> = missing.collect();
         if !missing.is_empty() {
             let (connection, url) = self.writer.shared_parts();
             let objects = missing.iter().flat_map(|(_, objects)| objects.iter().cloned());
@@ -426,16 +414,16 @@ impl Compaction<'_> {
                 .collect();
             for (worker, objects) in missing {
                 let row = CatalogRow {
-                    worker: worker.clone(),
+                    worker: worker.to_string(),
                     is_open: false,
                     objects: objects.clone(),
                     contents: contents(&bucket, worker, objects),
-                    entry: entries.remove(worker).unwrap_or_default(),
+                    entry: entries.remove(&**worker).unwrap_or_default(),
                 };
-                self.computed.insert(worker.clone(), row);
+                self.computed.insert(row.worker.clone(), row);
             }
         }
-        Ok(workers.iter().filter_map(|(worker, _)| self.computed.get(worker).cloned()).collect())
+        Ok(workers.iter().filter_map(|(worker, _)| self.computed.get(&**worker).cloned()).collect())
     }
 
     /// Writes the changed files and replaces the manifest. Returns `None` if another compaction
@@ -526,15 +514,8 @@ impl Compaction<'_> {
                     return Err(RequestFailure::new(FailureKind::TooMany, reason).into());
                 }
                 let key = format!("{FILES}{day}/{}{PARQUET}", new_id());
-                let etag = match self.writer.put(&key, bytes.clone(), &PutCondition::IfAbsent) {
-                    Ok(etag) => etag,
-                    Err(PutError::Failed(failure)) => return Err(failure.into()),
-                    Err(error) => {
-                        return Err(
-                            RequestFailure::new(FailureKind::Other, error.to_string()).into()
-                        );
-                    }
-                };
+                let etag = self.writer.put(&key, bytes.clone(), &PutCondition::IfAbsent);
+                let etag = etag.map_err(PutError::into_failure)?;
                 written.push(RowFile {
                     key,
                     rows: part.len(),
@@ -612,29 +593,11 @@ fn contents(bucket: &Bucket, worker: &str, objects: &[ListedObject]) -> BTreeMap
     contents
 }
 
-/// Returns true if a worker may change without an announcement: by the last announcement, or by its
-/// status if there is none.
-fn is_open(
-    announced: Option<&[&Announcement]>,
-    objects: &[ListedObject],
-    status: Option<&str>,
-    now: Timestamp,
-) -> bool {
-    let last = |wanted: bool| {
-        let announced = announced.unwrap_or_default().iter();
-        let matching = announced.filter(|it| (it.news == WorkerNews::Opened) == wanted);
-        matching.map(|it| it.at).max()
-    };
-    match (last(true), last(false)) {
-        (Some(opened), closed) => closed.is_none_or(|closed| opened >= closed),
-        (None, Some(_)) => false,
-        (None, None) => {
-            let newest = objects.iter().map(|object| object.modified.secs).max();
-            let newest = newest.and_then(|secs| Timestamp::from_second(secs).ok());
-            let is_quiet = newest.is_none_or(|newest| age(newest, now) > QUIET_AFTER);
-            !is_quiet && status.is_none_or(|status| !FINISHED.contains(&status))
-        }
-    }
+/// Returns true if nothing of a worker was written for long.
+fn is_quiet(objects: &[ListedObject], now: Timestamp) -> bool {
+    let newest = objects.iter().map(|object| object.modified.secs).max();
+    let newest = newest.and_then(|secs| Timestamp::from_second(secs).ok());
+    newest.is_none_or(|newest| age(newest, now) > QUIET_AFTER)
 }
 
 /// Returns the time since `then`; zero if it lies in the future.

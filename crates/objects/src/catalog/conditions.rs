@@ -13,7 +13,7 @@ use crate::writer::{BucketWriter, PutCondition, PutError};
 /// Text of the error of a store that knows no conditions.
 const NOT_IMPLEMENTED: &str = "NotImplemented";
 
-/// Whether a store honors the conditions of writes.
+/// The answer of a store to conditions of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionSupport {
     Honored,

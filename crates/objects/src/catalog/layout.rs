@@ -7,11 +7,15 @@
 //! catalog/v1/probe/ID                  finds out whether the store honors conditions
 //! ```
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use swarmletfs_base::name::Name;
 use swarmletfs_base::store::Time;
 use uuid::Uuid;
 
+use crate::key_tree::ListedObject;
 use crate::parts::WORKERS;
 
 /// Directory that may hold catalogs of several versions.
@@ -83,6 +87,53 @@ impl Announcement {
 /// Returns a name that no other process makes. Names sort by the time when they were made.
 pub(super) fn new_id() -> String {
     Uuid::now_v7().simple().to_string()
+}
+
+/// Returns the announcements of each worker.
+pub(crate) fn news_by_worker(news: &[Announcement]) -> BTreeMap<&str, Vec<&Announcement>> {
+    let mut by_worker: BTreeMap<&str, Vec<&Announcement>> = BTreeMap::new();
+    for announcement in news {
+        by_worker.entry(&announcement.worker).or_default().push(announcement);
+    }
+    by_worker
+}
+
+/// Returns true if a worker changes by the last of its announcements; `None` if it has none. Of an
+/// end and a beginning at the same time, the beginning counts.
+pub(crate) fn is_announced_open(announced: &[&Announcement]) -> Option<bool> {
+    let last = |wanted: bool| {
+        let matching = announced.iter().filter(|it| (it.news == WorkerNews::Opened) == wanted);
+        matching.map(|it| it.at).max()
+    };
+    match (last(true), last(false)) {
+        (None, None) => None,
+        // An end without a beginning is later than none.
+        (opened, closed) => Some(opened >= closed),
+    }
+}
+
+pub(crate) type ObjectsByWorker = HashMap<Arc<str>, Vec<ListedObject>>;
+
+/// Returns the objects of each worker, sorted by path, and those that are neither of a worker nor
+/// of the catalog.
+pub(crate) fn split_by_worker(
+    objects: impl IntoIterator<Item = ListedObject>,
+) -> (ObjectsByWorker, Vec<ListedObject>) {
+    let (mut workers, mut others) = (ObjectsByWorker::new(), Vec::new());
+    for object in objects {
+        match split_worker(&object.path) {
+            Some((worker, _)) => match workers.get_mut(worker) {
+                Some(objects) => objects.push(object),
+                None => {
+                    workers.insert(worker.into(), vec![object]);
+                }
+            },
+            None if !object.path.starts_with(ROOT) => others.push(object),
+            None => {}
+        }
+    }
+    workers.values_mut().for_each(|objects| objects.sort_unstable_by(|a, b| a.path.cmp(&b.path)));
+    (workers, others)
 }
 
 /// Returns the name of the worker to which the object at `path` belongs, and its path from the

@@ -351,7 +351,7 @@ mod tests {
         for at in 0..file.len() {
             let mut bytes = file.to_vec();
             bytes[at] ^= 1 << (at % 8);
-            // The hash in the manifest finds what the format does not.
+            // The hash in the manifest finds damage that the format does not.
             let _ = parse(bytes.into(), 10);
             assert!(parse(file.slice(..at), 10).is_err());
         }
