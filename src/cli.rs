@@ -204,10 +204,10 @@ enum Command {
     /// Create a worker, record its calls and files, finish it
     #[command(subcommand, after_help = worker::HELP)]
     Worker(worker::WorkerCommand),
-    /// Copy what changed of a folder or an object store to another one
+    /// Copy changed files of a folder or an object store to another one
     #[command(after_help = sync::HELP)]
     Sync(sync::SyncArgs),
-    /// Upload what waits in the spools of object stores
+    /// Upload the files that wait in the spools of object stores
     #[command(after_help = flush::HELP)]
     Flush(flush::FlushArgs),
     /// Copy sessions of other programs before these remove them

@@ -36,7 +36,7 @@ pub(super) fn open_target(url: &Path) -> anyhow::Result<Box<dyn SyncTarget>> {
     refuse(url)
 }
 
-fn refuse<T>(url: &Path) -> anyhow::Result<T> {
+pub(super) fn refuse<T>(url: &Path) -> anyhow::Result<T> {
     bail!(
         "cannot open {}: this build has no object stores; try a build with --features object-store",
         display_path(url)

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::bail;
-
 use super::object_facts::FlushedSpool;
-use super::terminal::display_path;
+use super::object_stores::refuse;
 use crate::name::RelPath;
 use crate::store::Time;
 use swarmletfs_record::write::{NewWorkerCheck, NotePlace, SpaceLimit};
@@ -21,13 +19,6 @@ pub(super) struct ListedNote {
     pub(super) key: String,
     pub(super) size: u64,
     pub(super) modified: Time,
-}
-
-fn refuse<T>(url: &Path) -> anyhow::Result<T> {
-    bail!(
-        "cannot open {}: this build has no object stores; try a build with --features object-store",
-        display_path(url)
-    )
 }
 
 impl NoSpool {

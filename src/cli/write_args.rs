@@ -50,8 +50,8 @@ pub(super) struct WriteArgs {
     #[arg(long, value_name = "STORE")]
     pub(super) store: Option<PathBuf>,
 
-    /// Maximum size of what waits to be uploaded to an object store: bytes, optionally with k, M or
-    /// G [default: $SWARMLETFS_SPOOL_MAX, or 4G]
+    /// Maximum size of the files that wait to be uploaded to an object store: bytes, optionally
+    /// with k, M or G [default: $SWARMLETFS_SPOOL_MAX, or 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     spool_max: Option<u64>,
 

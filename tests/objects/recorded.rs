@@ -1,4 +1,4 @@
-//! Recording into an object store: what arrives, whatever fails in between.
+//! Recording into an object store: everything arrives, whatever fails in between.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -67,7 +67,7 @@ fn weed() -> Option<PathBuf> {
     Some(target().join("python/bin/weed")).filter(|program| program.exists())
 }
 
-/// Returns the directory of what scripts/setup installs.
+/// Returns the directory in which scripts/setup installs programs.
 pub fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }

@@ -1,4 +1,4 @@
-//! `swarmletfs sync`: what is copied, in which order, and what is left out.
+//! `swarmletfs sync`: which files it copies, in which order, and which it leaves out.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -11,8 +11,8 @@ use crate::text::count;
 const LISTINGS_PRICE: f64 = 0.005;
 /// Number of announcements from which on readers notice them.
 const NEWS_MAX: usize = 1_000;
-/// Number of workers that nobody needs a catalog for.
-const FEW_WORKERS: usize = 300;
+/// Number of requests of a listing up to which a catalog saves too little.
+const FEW_REQUESTS: usize = 3;
 
 impl ListingFacts {
     pub(super) fn findings(&self, url: &Path) -> Vec<Finding> {
@@ -24,7 +24,7 @@ impl ListingFacts {
             count(self.requests, "request")
         );
         let mut listing = Finding::ok("store", "listing", message);
-        let is_large = self.requests > FEW_WORKERS / 100;
+        let is_large = self.requests > FEW_REQUESTS;
         if self.catalog.is_none() && is_large && self.conditions == Ok(true) {
             listing = listing.with_remedy(format!("{command} makes it short"));
         }
