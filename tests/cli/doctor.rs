@@ -47,7 +47,7 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// True if namespaces and filters are permitted here.
 static PERMITTED: LazyLock<bool> = LazyLock::new(|| {
-    let mut command = program("unshare", ["-m", "python3", "-ISc", ""]);
+    let mut command = program("/usr/bin/unshare", ["-m", "python3", "-ISc", ""]);
     is_root() && command.env("PATH", PATH).status().is_ok_and(|status| status.success())
 });
 
@@ -84,7 +84,7 @@ impl<'a> IsolatedDoctor<'a> {
             skip("a mount namespace is not permitted here, or python3 is missing");
             return None;
         }
-        let mut command = program("unshare", ["-m", "bash", "-ec"]);
+        let mut command = program("/usr/bin/unshare", ["-m", "bash", "-ec"]);
         command.arg(format!("{}\nexec \"$@\"", self.prepare)).arg("bash");
         command
             .args(["python3", "-ISc", ISOLATE_SCRIPT])

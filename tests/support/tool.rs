@@ -17,9 +17,13 @@ const OPTIONAL: [&str; 1] = ["node"];
 /// Search path with the system's tools only.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Path of the shell. The standard library would look for a name in the new `$PATH`, and for that
+/// it forks, which takes milliseconds in a process with the memory of all tests.
+const SHELL: &str = "/bin/bash";
+
 /// Returns true if `tool` can be run. Otherwise reports a skip, or fails if skips are forbidden.
 pub fn is_here(tool: &str) -> bool {
-    let there = Command::new("bash")
+    let there = Command::new(SHELL)
         .args(["-c", "command -v -- \"$0\"", tool])
         .env("PATH", PATH)
         .output()
@@ -33,7 +37,7 @@ pub fn is_here(tool: &str) -> bool {
 /// Returns a shell that runs `command` in `folder`, stops at the first error, and ignores the
 /// user's configuration.
 pub fn shell(command: &str, folder: &Path) -> Command {
-    let mut shell = Command::new("bash");
+    let mut shell = Command::new(SHELL);
     shell
         .args(["-c", &format!("set -euo pipefail\n{command}")])
         .current_dir(folder)

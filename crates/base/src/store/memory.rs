@@ -161,11 +161,17 @@ impl MemoryState {
         if path.is_root() {
             return;
         }
-        let removed: Vec<SharedNode> = self
+        let beginning = path.as_bytes();
+        let within: Vec<RelPath> = self
             .nodes
-            .extract_if(.., |other, _| other.is_within(path))
-            .map(|(_, node)| node)
+            .range(path..)
+            .map(|(other, _)| other)
+            .take_while(|other| other.as_bytes().starts_with(beginning))
+            .filter(|other| other.is_within(path))
+            .cloned()
             .collect();
+        let removed: Vec<SharedNode> =
+            within.iter().filter_map(|other| self.nodes.remove(other)).collect();
         if removed.is_empty() {
             return;
         }
