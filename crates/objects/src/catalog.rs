@@ -30,7 +30,7 @@ pub use layout::{MANIFEST as CATALOG_MANIFEST, WorkerNews};
 pub use reading::CatalogFacts;
 
 pub(crate) use layout::{
-    Announcement, CATALOG, ObjectsByWorker, ROOT, is_announced_open, news_by_worker,
+    Announcement, CATALOG, ObjectsByWorker, ROOT, is_announced_open, looks_max, news_by_worker,
     split_by_worker, split_worker,
 };
 pub(crate) use problem::CatalogProblem;

@@ -15,12 +15,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use swarmletfs_base::model::Status;
 use swarmletfs_base::name::RelPath;
-use swarmletfs_base::store::read_whole;
+use swarmletfs_base::store::{Time, read_whole};
 use tracing::{debug, warn};
 
 use super::layout::{
-    Announcement, FILES, MANIFEST, ObjectsByWorker, PARQUET, PROBES, ROOT, WorkerNews,
-    is_announced_open, new_id, news_by_worker, split_by_worker,
+    Announcement, FILES, MANIFEST, NEWS, ObjectsByWorker, PARQUET, PROBES, ROOT, WorkerNews,
+    is_announced_open, looks_max, new_id, news_by_worker, split_by_worker,
 };
 use super::manifest::{self, CatalogManifest, FILE_MAX, ReplacedFile, RowFile};
 use super::problem::CatalogProblem;
@@ -156,6 +156,14 @@ struct FoundFile {
     workers: Vec<(Arc<str>, CatalogedWorker)>,
 }
 
+impl FoundCatalog {
+    /// Returns the number of objects that the rows name.
+    fn object_count(&self) -> usize {
+        let rows = self.files.iter().flat_map(|file| &file.workers);
+        rows.map(|(_, row)| row.objects.len()).sum()
+    }
+}
+
 /// The changes of a compaction.
 #[derive(Default)]
 struct CatalogEdit {
@@ -212,6 +220,7 @@ impl Compaction<'_> {
         let found = self.find_catalog(now)?;
         let age = found.manifest.as_ref().map(|manifest| age(manifest.listed_at, now));
         let is_whole = found.is_damaged
+            || news_by_worker(&found.news).len() > looks_max(found.object_count())
             || match whole {
                 WholeSearch::Always => true,
                 WholeSearch::IfOlder(limit) => age.is_none_or(|age| age > limit),
@@ -268,8 +277,13 @@ impl Compaction<'_> {
             }
         }
         let news = listed.iter().filter_map(|key| Announcement::parse(&key.key, key.modified));
+        // A key among the announcements that is none belongs to nobody.
+        let is_possible = |key: &str| {
+            [FILES, PROBES].iter().any(|folder| key.starts_with(folder))
+                || key.starts_with(NEWS) && Announcement::parse(key, Time::default()).is_none()
+        };
         let orphans = listed.iter().filter(|object| {
-            [FILES, PROBES].iter().any(|folder| object.key.starts_with(folder))
+            is_possible(&object.key)
                 && Timestamp::from_second(object.modified.secs)
                     .is_ok_and(|at| age(at, now) > ORPHAN_AGE)
         });
@@ -313,8 +327,10 @@ impl Compaction<'_> {
         now: Timestamp,
     ) -> Result<CatalogEdit, CatalogError> {
         let announced = news_by_worker(&found.news);
-        let announced_of =
-            |worker: &str| announced.get(worker).map(Vec::as_slice).unwrap_or_default();
+        let announced_open: HashMap<&str, bool> = announced
+            .iter()
+            .filter_map(|(worker, news)| Some((*worker, is_announced_open(news)?)))
+            .collect();
         let known: HashMap<&str, &CatalogedWorker> = found
             .files
             .iter()
@@ -325,7 +341,7 @@ impl Compaction<'_> {
         let mut edit = CatalogEdit::default();
         for announcement in &found.news {
             let is_empty = !listed.contains_key(&*announcement.worker);
-            let is_expected = is_announced_open(announced_of(&announcement.worker)) == Some(true)
+            let is_expected = announced_open.get(&*announcement.worker) == Some(&true)
                 && Timestamp::from_second(announcement.at.secs)
                     .is_ok_and(|at| age(at, now) < QUIET_AFTER);
             // The first object of a worker may come after its announcement.
@@ -339,8 +355,7 @@ impl Compaction<'_> {
         edit.removed = gone.map(|worker| (*worker).to_owned()).collect();
         // By its last announcement, or by its status if there is none.
         let is_open = |worker: &str, objects: &[ListedObject], is_finished: bool| {
-            let announced = is_announced_open(announced_of(worker));
-            announced.unwrap_or_else(|| !is_finished && !is_quiet(objects, now))
+            announced_open.get(worker).copied().unwrap_or_else(|| !is_finished && !is_quiet(objects, now))
         };
         let mut changed = Vec::new();
         for (worker, objects) in listed {
@@ -487,7 +502,8 @@ impl Compaction<'_> {
         if !self.put_manifest(&manifest, found.etag, &written)? {
             return Ok(None);
         }
-        let orphans = found.orphans.into_iter().filter(|key| !manifest.names(key));
+        let named: HashSet<&str> = manifest.keys().collect();
+        let orphans = found.orphans.into_iter().filter(|key| !named.contains(&**key));
         self.delete(edit.covered);
         self.delete(expired.into_iter().map(|file| file.key).chain(orphans).collect());
         let (workers, files) = (manifest.rows, manifest.files.len());
@@ -560,7 +576,8 @@ impl Compaction<'_> {
             (Ok(None), None) => None,
         };
         let mut keys: Vec<String> = written.iter().map(|file| file.key.clone()).collect();
-        keys.retain(|key| current.as_ref().is_some_and(|current| !current.names(key)));
+        let named: Option<HashSet<&str>> = current.as_ref().map(|current| current.keys().collect());
+        keys.retain(|key| named.as_ref().is_some_and(|named| !named.contains(&**key)));
         self.delete(keys);
         Ok(false)
     }

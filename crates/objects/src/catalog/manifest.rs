@@ -97,10 +97,10 @@ impl CatalogManifest {
         serde_json::to_vec_pretty(self).unwrap_or_default()
     }
 
-    /// Returns true if a reader may need the file `key`.
-    pub(super) fn names(&self, key: &str) -> bool {
-        self.files.iter().any(|file| file.key == key)
-            || self.replaced.iter().any(|file| file.key == key)
+    /// Returns the keys of all files that a reader may need.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        let replaced = self.replaced.iter().map(|file| &*file.key);
+        self.files.iter().map(|file| &*file.key).chain(replaced)
     }
 }
 

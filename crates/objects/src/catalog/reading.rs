@@ -18,7 +18,7 @@ use super::layout::{Announcement, CATALOG, MANIFEST, ROOT};
 use super::manifest::{self, CatalogManifest, RowFile};
 use super::problem::CatalogProblem;
 use super::rows::{self, CatalogedWorker, ParsedRows};
-use crate::connection::{Connection, FetchedObject, ObjectVersion};
+use crate::connection::{Connection, FetchedObject, ListedKeys, ObjectVersion};
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::ListedObject;
 
@@ -93,17 +93,27 @@ impl CatalogState {
 }
 
 impl CatalogReader {
-    /// Reads the catalog; `previous` is the last state. Also returns the contents of objects in
-    /// files that were not read before. Returns `None` if there is no catalog.
+    /// Lists the objects of the catalog.
+    ///
+    /// # Errors
+    ///
+    /// A request fails, or there are too many.
+    pub(crate) async fn list(&self) -> Result<ListedKeys, RequestFailure> {
+        self.connection.list_beneath(&self.prefix, CATALOG, self.rows_max).await
+    }
+
+    /// Reads the catalog whose objects were `listed`; `previous` is the last state. Also returns
+    /// the contents of objects in files that were not read before. Returns `None` if there is no
+    /// catalog.
     ///
     /// # Errors
     ///
     /// It is damaged or of another version, or a request fails.
     pub(crate) async fn read(
         &self,
+        listed: ListedKeys,
         previous: Option<&CatalogState>,
     ) -> Result<Option<(CatalogState, KnownContents)>, CatalogProblem> {
-        let listed = self.connection.list_beneath(&self.prefix, CATALOG, self.rows_max).await?;
         if !listed.objects.iter().any(|object| *object.path == *MANIFEST) {
             return Ok(None);
         }
