@@ -3,6 +3,7 @@
 mod broken;
 mod concurrent;
 mod flood;
+mod providers;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,6 +50,7 @@ fn describe(bucket: Bucket) -> Result<Vec<Map<String, Value>>, String> {
 
 /// A store in the object store of the tests, and its address or that of a proxy before it.
 struct TestBucket {
+    url: String,
     prefix: String,
     settings: ObjectSettings,
     writer: BucketWriter,
@@ -60,13 +62,17 @@ impl TestBucket {
     }
 
     fn at(address: &str, prefix: String) -> TestBucket {
+        TestBucket::with(url(&prefix), prefix, settings_for(address))
+    }
+
+    fn with(url: String, prefix: String, settings: ObjectSettings) -> TestBucket {
         let settings = ObjectSettings {
             refresh: Duration::from_millis(1),
             deadline: Duration::from_secs(5),
-            ..settings_for(address)
+            ..settings
         };
-        let writer = BucketWriter::open(Path::new(&url(&prefix)), &settings).unwrap();
-        TestBucket { prefix, settings, writer }
+        let writer = BucketWriter::open(Path::new(&url), &settings).unwrap();
+        TestBucket { url, prefix, settings, writer }
     }
 
     fn put(&self, key: &str, text: &str) {
@@ -106,7 +112,7 @@ impl TestBucket {
 
     fn open(&self, catalog: bool) -> Bucket {
         let settings = ObjectSettings { catalog, ..self.settings.clone() };
-        swarmletfs_objects::open(Path::new(&url(&self.prefix)), &settings).unwrap()
+        swarmletfs_objects::open(Path::new(&self.url), &settings).unwrap()
     }
 
     /// Asserts that a reader with the catalog sees the objects that are there.

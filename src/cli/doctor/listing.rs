@@ -47,8 +47,7 @@ impl ListingFacts {
             Ok(false) => Finding::note(
                 "store",
                 "conditions",
-                "the store ignores conditional writes (If-None-Match, If-Match), so it can have no \
-                 catalog",
+                "the store ignores conditional writes, so it can have no catalog",
             ),
             Err(reason) => {
                 let message = format!("whether it can have a catalog is not known: {reason}");

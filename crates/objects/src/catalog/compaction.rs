@@ -32,7 +32,7 @@ use crate::bucket::Bucket;
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::ListedObject;
 use crate::parts::WORKERS;
-use crate::writer::{BucketWriter, PutCondition, PutError};
+use crate::writer::{BucketWriter, PutCondition, PutError, StoredVersion};
 
 /// Maximum number of rows in a file.
 const FILE_ROWS: usize = 10_000;
@@ -140,8 +140,8 @@ pub struct Compaction<'a> {
 /// The catalog as a compaction found it.
 struct FoundCatalog {
     manifest: Option<CatalogManifest>,
-    /// ETag of the manifest, also of a damaged one.
-    etag: Option<String>,
+    /// Version of the manifest, also of a damaged one.
+    version: Option<StoredVersion>,
     files: Vec<FoundFile>,
     /// True if rows are missing.
     is_damaged: bool,
@@ -226,7 +226,7 @@ impl Compaction<'_> {
                 WholeSearch::IfOlder(limit) => age.is_none_or(|age| age > limit),
             };
         let edit = self.find_changes(&found, is_whole, now)?;
-        if found.etag.is_none() && edit.rows.is_empty() {
+        if found.version.is_none() && edit.rows.is_empty() {
             return Err(CatalogError::Empty);
         }
         let mut report = CatalogReport {
@@ -248,18 +248,18 @@ impl Compaction<'_> {
     fn find_catalog(&self, now: Timestamp) -> Result<FoundCatalog, CatalogError> {
         // In the order of readers: an announcement is deleted after the manifest that covers it.
         let listed = self.writer.list(ROOT)?;
-        let (manifest, etag, mut is_damaged) =
+        let (manifest, version, mut is_damaged) =
             match self.writer.get(MANIFEST, manifest::SIZE_MAX)? {
                 None => (None, None, true),
-                Some((json, etag)) => match CatalogManifest::parse(&json, self.settings.keys_max) {
-                    Ok(manifest) => (Some(manifest), Some(etag), false),
+                Some((json, found)) => match CatalogManifest::parse(&json, self.settings.keys_max) {
+                    Ok(manifest) => (Some(manifest), Some(found), false),
                     Err(CatalogProblem::Version(version)) => {
                         return Err(CatalogError::Version(version));
                     }
                     Err(CatalogProblem::Request(failure)) => return Err(failure.into()),
                     Err(CatalogProblem::Damaged(reason)) => {
                         warn!("the catalog of {} is made again: {reason}", self.writer.url());
-                        (None, Some(etag), true)
+                        (None, Some(found), true)
                     }
                 },
             };
@@ -291,7 +291,7 @@ impl Compaction<'_> {
             news: news.collect(),
             orphans: orphans.map(|object| object.key.clone()).collect(),
             manifest,
-            etag,
+            version,
             files,
             is_damaged,
         })
@@ -499,7 +499,7 @@ impl Compaction<'_> {
             files,
             replaced: kept.into_iter().chain(replaced).collect(),
         };
-        if !self.put_manifest(&manifest, found.etag, &written)? {
+        if !self.put_manifest(&manifest, found.version, &written)? {
             return Ok(None);
         }
         let named: HashSet<&str> = manifest.keys().collect();
@@ -530,8 +530,8 @@ impl Compaction<'_> {
                     return Err(RequestFailure::new(FailureKind::TooMany, reason).into());
                 }
                 let key = format!("{FILES}{day}/{}{PARQUET}", new_id());
-                let etag = self.writer.put(&key, bytes.clone(), &PutCondition::IfAbsent);
-                let etag = etag.map_err(PutError::into_failure)?;
+                let stored = self.writer.put(&key, bytes.clone(), &PutCondition::IfAbsent);
+                let etag = stored.map_err(PutError::into_failure)?.etag;
                 written.push(RowFile {
                     key,
                     rows: part.len(),
@@ -545,15 +545,15 @@ impl Compaction<'_> {
         Ok(written)
     }
 
-    /// Replaces the manifest if it is still the version `etag`. Returns false if it is not; then
-    /// the `written` files are removed, unless a manifest names them.
+    /// Replaces the manifest if it is still the `version` that was read. Returns false if it is
+    /// not; then the `written` files are removed, unless a manifest names them.
     fn put_manifest(
         &self,
         manifest: &CatalogManifest,
-        etag: Option<String>,
+        version: Option<StoredVersion>,
         written: &[RowFile],
     ) -> Result<bool, CatalogError> {
-        let condition = etag.map_or(PutCondition::IfAbsent, PutCondition::IfMatch);
+        let condition = version.map_or(PutCondition::IfAbsent, PutCondition::IfMatch);
         let put = self.writer.put(MANIFEST, manifest.to_json().into(), &condition);
         let failure = match put {
             Ok(_) => return Ok(true),
