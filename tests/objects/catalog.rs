@@ -4,6 +4,7 @@ mod broken;
 mod concurrent;
 mod flood;
 mod providers;
+mod transcripts;
 
 use std::collections::BTreeMap;
 use std::fs;
