@@ -101,6 +101,7 @@ pub(super) fn inspect(
     let catalog = bucket.catalog().map(|facts| ShownCatalog {
         workers: facts.workers,
         files: facts.files,
+        transcripts: facts.transcripts,
         news: facts.news,
         listed_at: facts.listed_at,
     });
@@ -135,6 +136,7 @@ pub(super) fn catalog(
     let RequestCounts { lists, reads, .. } = objects::all_requests();
     Ok(CatalogOutcome {
         workers: made.workers,
+        transcripts: made.transcripts,
         files: made.files,
         changed: made.rows,
         removed: made.removed,

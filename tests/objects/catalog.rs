@@ -2,6 +2,9 @@
 
 mod broken;
 mod concurrent;
+mod flood;
+mod providers;
+mod transcripts;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,6 +51,7 @@ fn describe(bucket: Bucket) -> Result<Vec<Map<String, Value>>, String> {
 
 /// A store in the object store of the tests, and its address or that of a proxy before it.
 struct TestBucket {
+    url: String,
     prefix: String,
     settings: ObjectSettings,
     writer: BucketWriter,
@@ -59,13 +63,17 @@ impl TestBucket {
     }
 
     fn at(address: &str, prefix: String) -> TestBucket {
+        TestBucket::with(url(&prefix), prefix, settings_for(address))
+    }
+
+    fn with(url: String, prefix: String, settings: ObjectSettings) -> TestBucket {
         let settings = ObjectSettings {
             refresh: Duration::from_millis(1),
             deadline: Duration::from_secs(5),
-            ..settings_for(address)
+            ..settings
         };
-        let writer = BucketWriter::open(Path::new(&url(&prefix)), &settings).unwrap();
-        TestBucket { prefix, settings, writer }
+        let writer = BucketWriter::open(Path::new(&url), &settings).unwrap();
+        TestBucket { url, prefix, settings, writer }
     }
 
     fn put(&self, key: &str, text: &str) {
@@ -105,7 +113,7 @@ impl TestBucket {
 
     fn open(&self, catalog: bool) -> Bucket {
         let settings = ObjectSettings { catalog, ..self.settings.clone() };
-        swarmletfs_objects::open(Path::new(&url(&self.prefix)), &settings).unwrap()
+        swarmletfs_objects::open(Path::new(&self.url), &settings).unwrap()
     }
 
     /// Asserts that a reader with the catalog sees the objects that are there.
@@ -283,6 +291,8 @@ fn any_order_of_changes_and_compactions_shows_what_is_there() {
     for _ in 0..scale(4) {
         let bucket = TestBucket::new(server);
         bucket.put("supervisor/notes/a.md", "a");
+        // A compaction of no worker is an error.
+        bucket.put_worker("first", "completed");
         let mut is_foreign = false;
         for step in 0..30 {
             let id = format!("w{}", rng.u8(0..6));

@@ -1,6 +1,8 @@
 //! Servers of other providers on loopback: Azurite for `az://`, fake-gcs-server for `gs://`.
 
 use std::fs;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command};
 use std::sync::OnceLock;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use swarmletfs_objects::{Bucket, ObjectSettings, OpenError};
 
+use super::proxy::{HEAD_END, exchange, read_request};
 use super::server::{START, encoded, free_ports, kept, put_files, send, target};
 use crate::support::{patience, skip};
 
@@ -182,7 +185,88 @@ impl GoogleServer {
         ])
     }
 
+    /// Returns settings to write to this server, too. It does not know the puts of the XML API,
+    /// so a second server turns them into uploads of the JSON API, with their conditions, or
+    /// without them unless `honors_conditions`. Other requests are passed on. Both end with the
+    /// process.
+    pub fn writable(&self, honors_conditions: bool) -> ObjectSettings {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, upstream) = (listener.local_addr().unwrap().port(), self.port);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A client that goes away is no error.
+                thread::spawn(move || {
+                    drop(serve_google(client, port, upstream, honors_conditions));
+                });
+            }
+        });
+        google_settings(port)
+    }
+
     pub fn open(&self, prefix: &str, settings: &ObjectSettings) -> Result<Bucket, OpenError> {
         swarmletfs_objects::open(Path::new(&format!("gs://{CONTAINER}/{prefix}")), settings)
     }
+}
+
+/// Returns settings with credentials that ask nobody, which a put needs.
+fn google_settings(port: u16) -> ObjectSettings {
+    let key =
+        r#"{"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": true}"#;
+    settings(&[
+        ("google_base_url", format!("http://127.0.0.1:{port}")),
+        ("google_service_account_key", key.to_owned()),
+    ])
+}
+
+/// Serves a request that came to `port` by the server at the port `upstream`; see
+/// [`GoogleServer::writable`].
+fn serve_google(
+    mut client: TcpStream,
+    port: u16,
+    upstream: u16,
+    honors_conditions: bool,
+) -> std::io::Result<()> {
+    const BOUNDARY: &str = "a-boundary-of-the-tests";
+    let (head, content) = read_request(&mut client)?;
+    let server = format!("127.0.0.1:{upstream}");
+    // The server finds buckets by the name of the host.
+    let head =
+        String::from_utf8(head).unwrap().replace(&format!(":{port}\r"), &format!(":{upstream}\r"));
+    let name = head.strip_prefix(&format!("PUT /{CONTAINER}/"));
+    let Some(name) = name.and_then(|rest| rest.split(' ').next()) else {
+        return client.write_all(&exchange(&server, head.as_bytes(), &content)?);
+    };
+    let header = |name: &str| {
+        let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
+    let generation = header("x-goog-if-generation-match").filter(|_| honors_conditions);
+    let condition = generation.map(|at| format!("&ifGenerationMatch={at}")).unwrap_or_default();
+    let mark = header("x-goog-meta-swarmletfs-writer");
+    let metadata = serde_json::json!({"metadata": {"swarmletfs-writer": mark.unwrap_or_default()}});
+    let part = format!("--{BOUNDARY}\r\nContent-Type: application/json\r\n\r\n");
+    let body = [
+        format!("{part}{metadata}\r\n{part}").as_bytes(),
+        &content,
+        format!("\r\n--{BOUNDARY}--\r\n").as_bytes(),
+    ]
+    .concat();
+    let head = format!(
+        "POST /upload/storage/v1/b/{CONTAINER}/o?uploadType=multipart&name={name}{condition} \
+         HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\
+         Content-Type: multipart/related; boundary={BOUNDARY}\r\n\r\n",
+        body.len()
+    );
+    let answer = exchange(&server, head.as_bytes(), &body)?;
+    let end = answer.windows(4).position(|end| end == HEAD_END).unwrap() + HEAD_END.len();
+    let (answered, body) = answer.split_at(end);
+    let status = String::from_utf8_lossy(answered).lines().next().unwrap().to_owned();
+    let object: serde_json::Value = serde_json::from_slice(body).unwrap();
+    let version = object["generation"].as_str().map(|generation| {
+        let etag = object["etag"].as_str().unwrap();
+        format!("ETag: \"{etag}\"\r\nx-goog-generation: {generation}\r\n")
+    });
+    let version = version.unwrap_or_default();
+    let answer = format!("{status}\r\n{version}Content-Length: 0\r\nConnection: close\r\n\r\n");
+    client.write_all(answer.as_bytes())
 }

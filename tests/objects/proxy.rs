@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 pub const SLOW: Duration = Duration::from_secs(3);
 /// Bytes a second of a slow network.
 pub const TRICKLE: usize = 1 << 20;
-const HEAD_END: &[u8] = b"\r\n\r\n";
+pub const HEAD_END: &[u8] = b"\r\n\r\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebFault {
@@ -116,12 +116,10 @@ fn serve(
     upstream: &str,
     requests: &Mutex<FaultyRequests>,
 ) -> std::io::Result<()> {
-    let request = read_head(&mut client)?;
+    let (request, content) = read_request(&mut client)?;
     if request.is_empty() {
         return Ok(());
     }
-    let mut content = vec![0; content_length(&request)];
-    client.read_exact(&mut content)?;
     let (fault, edit) = {
         let mut requests = requests.lock();
         let number = requests.count;
@@ -155,11 +153,7 @@ fn serve(
         Some(WebFault::Blocked) => return client.read_to_end(&mut Vec::new()).map(drop),
         _ => {}
     }
-    let mut server = TcpStream::connect(upstream)?;
-    let head = request.strip_suffix(HEAD_END).unwrap_or(&request);
-    server.write_all(&[head, b"\r\nConnection: close", HEAD_END, &content].concat())?;
-    let mut answer = Vec::new();
-    server.read_to_end(&mut answer)?;
+    let mut answer = exchange(upstream, &request, &content)?;
     let has = |text: &[u8]| request.windows(text.len()).any(|part| part == text);
     if let Some(edit) = edit.filter(|_| has(b"list-type=2") && !has(b"%2Fcatalog%2F")) {
         let text = String::from_utf8(answer).unwrap();
@@ -199,6 +193,24 @@ fn serve(
         return Ok(());
     }
     client.write_all(&answer)
+}
+
+/// Reads a request: its head, which is empty if there is none, and its content.
+pub fn read_request(client: &mut TcpStream) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
+    let head = read_head(client)?;
+    let mut content = vec![0; content_length(&head)];
+    client.read_exact(&mut content)?;
+    Ok((head, content))
+}
+
+/// Sends a request to the server at `upstream` and returns its answer.
+pub fn exchange(upstream: &str, head: &[u8], content: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut server = TcpStream::connect(upstream)?;
+    let head = head.strip_suffix(HEAD_END).unwrap_or(head);
+    server.write_all(&[head, b"\r\nConnection: close", HEAD_END, content].concat())?;
+    let mut answer = Vec::new();
+    server.read_to_end(&mut answer)?;
+    Ok(answer)
 }
 
 fn read_head(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {

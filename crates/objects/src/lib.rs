@@ -60,7 +60,9 @@ pub use catalog::{
 pub use failure::RequestFailure;
 pub use parts::{file_of_part, part_key, parts_prefix};
 pub use traffic::{RequestCounts, all_requests};
-pub use writer::{BucketWriter, KeyEntry, PutCondition, PutError, UPLOAD_PART, content_etag};
+pub use writer::{
+    BucketWriter, KeyEntry, PutCondition, PutError, StoredVersion, UPLOAD_PART, content_etag,
+};
 
 use bucket_url::BucketUrl;
 use failure::FailureKind;

@@ -1,22 +1,23 @@
 //! Lists a store, by its catalog where it has one.
 //!
 //! With a catalog, a listing consists of the rows of finished workers, a listing of each worker
-//! that may change, and a listing of everything beside the workers. Other programs announce
-//! nothing, so the whole store is listed now and then. The difference to the rows is kept until the
-//! rows change: a look at a worker counts only against the row that it was compared with.
+//! that may change, and a listing of each directory beside the workers. If these are more than a
+//! listing of everything is worth, everything is listed. Other programs announce nothing, so the
+//! whole store is listed now and then. The difference to the rows is kept until the rows change: a
+//! look at a worker counts only against the row that it was compared with.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::bucket_url::BucketUrl;
 use crate::catalog::{
     Announcement, CATALOG, CatalogFacts, CatalogProblem, CatalogReader, CatalogState,
-    CatalogedWorker, ObjectsByWorker, ROOT, is_announced_open, news_by_worker, split_by_worker,
-    split_worker,
+    CatalogedWorker, ObjectsByWorker, ROOT, RowFile, is_announced_open, looks_max, news_by_worker,
+    split_by_worker, split_worker,
 };
 use crate::connection::{Connection, ListedKeys};
 use crate::failure::RequestFailure;
@@ -26,11 +27,6 @@ use crate::seeds::Seeds;
 
 /// The only object in the directory of workers that belongs to no worker and that readers use.
 const INDEX: &str = "workers/index.json";
-/// Number of workers that are always listed one by one.
-const LOOKS_MIN: usize = 32;
-/// Number of objects for each of which one more worker is listed by itself. The whole listing is
-/// cheaper if there are more.
-const OBJECTS_PER_LOOK: usize = 250;
 /// Number of failures after which the store is listed without its catalog.
 const FAILURES_MAX: u32 = 3;
 
@@ -60,6 +56,8 @@ pub(crate) struct ListingMemory {
     has_new_looks: bool,
     /// True if the user knows that the catalog is not used.
     is_warned: bool,
+    /// True if all was listed, since too much may have changed.
+    is_flooded: bool,
 }
 
 /// The objects of a worker at the time when they were listed.
@@ -93,6 +91,11 @@ pub(crate) struct WholeListing {
 impl ListingMemory {
     pub(crate) fn facts(&self) -> Option<CatalogFacts> {
         self.catalog.as_ref().map(CatalogState::facts)
+    }
+
+    /// Returns the files with contents of transcripts.
+    pub(crate) fn transcript_files(&self) -> Vec<RowFile> {
+        self.catalog.as_ref().map(CatalogState::transcript_files).unwrap_or_default()
     }
 
     /// Returns the rows to compare a whole listing with.
@@ -137,23 +140,29 @@ impl Lister {
         suspects: &HashSet<String>,
     ) -> Result<NewListing, RequestFailure> {
         let Some(reader) = &self.catalog else { return self.list_without_catalog(memory).await };
-        let read = reader.read(memory.catalog.as_ref()).await;
-        match read {
+        let found = reader.list().await;
+        // The manifest is one more.
+        let requests = found.as_ref().map_or(1, |found| found.pages) + 1;
+        let read = match found {
+            Ok(found) => reader.read(found, memory.catalog.as_ref()).await,
+            Err(failure) => Err(failure.into()),
+        };
+        let listed = match read {
             Ok(Some((state, contents))) => {
                 self.failures.store(0, Ordering::Relaxed);
                 self.seeds.add(contents);
                 let memory = ListingMemory { is_warned: false, ..memory.clone() };
-                self.list_with_catalog(state, memory, suspects).await
+                self.list_with_catalog(state, memory, suspects).await?
             }
             Ok(None) => {
                 let memory = ListingMemory { is_warned: memory.is_warned, ..Default::default() };
-                self.list_without_catalog(&memory).await
+                self.list_without_catalog(&memory).await?
             }
             Err(CatalogProblem::Request(failure))
                 if memory.catalog.is_some()
                     && self.failures.fetch_add(1, Ordering::Relaxed) < FAILURES_MAX =>
             {
-                Err(failure)
+                return Err(failure);
             }
             Err(problem) => {
                 let listed = self.list_without_catalog(memory).await?;
@@ -162,9 +171,10 @@ impl Lister {
                     warn!("cannot use the catalog of {url}: {problem}; all objects are listed");
                 }
                 let memory = ListingMemory { is_warned: true, ..Default::default() };
-                Ok(NewListing { memory, ..listed })
+                NewListing { memory, ..listed }
             }
-        }
+        };
+        Ok(NewListing { requests: requests + listed.requests, ..listed })
     }
 
     async fn list_without_catalog(
@@ -186,8 +196,12 @@ impl Lister {
         suspects: &HashSet<String>,
     ) -> Result<NewListing, RequestFailure> {
         let base = |worker: &str| state.workers.get(worker).map(|row| &row.objects);
-        memory.looks.retain(|worker, look| look.base.as_ref() == base(worker));
         let news = news_by_worker(&state.news);
+        memory.looks.retain(|worker, look| {
+            // A worker without objects is known by its announcements only.
+            let is_known = look.base.is_some() || !look.objects.is_empty();
+            look.base.as_ref() == base(worker) && (is_known || news.contains_key(&**worker))
+        });
         let is_due = |worker: &str| {
             let announced = news.get(worker).map(Vec::as_slice).unwrap_or_default();
             let look = memory.looks.get(worker);
@@ -200,13 +214,23 @@ impl Lister {
         let open = state.workers.iter().filter(|(_, row)| row.is_open).map(|(name, _)| &**name);
         let known = news.keys().copied().chain(open).chain(suspects.iter().map(String::as_str));
         let due: HashSet<&str> = known.filter(|worker| is_due(worker)).collect();
-        let due_max = LOOKS_MIN.max(state.object_count() / OBJECTS_PER_LOOK);
-        let (at, mut requests, mut removed) = (Instant::now(), 2, 0);
+        let (at, level) = (Instant::now(), self.list_level().await?);
+        let (mut requests, mut removed) = (level.pages, level.removed);
+        let count = due.len() + level.folders.len();
+        let is_flooded = count > looks_max(state.object_count());
         let beside;
-        if due.len() > due_max {
+        if is_flooded {
+            if !std::mem::replace(&mut memory.is_flooded, true) {
+                let url = &self.url.text;
+                warn!(
+                    "{count} directories of {url} may have changed: all objects are listed \
+                     instead of each; try `swarmletfs catalog {url}`, which takes in the workers \
+                     that have ended"
+                );
+            }
             let listed = self.connection.list(&self.url.prefix, self.keys_max).await?;
             requests += listed.pages;
-            removed += listed.removed;
+            removed = listed.removed;
             let (workers, others) = split_by_worker(listed.objects);
             memory.looks = compare(workers, &state.workers, at);
             for worker in news.keys().copied() {
@@ -218,21 +242,30 @@ impl Lister {
             }
             beside = others;
         } else {
-            let (looks, others) =
-                tokio::join!(self.look_at(due.iter().copied()), self.list_beside());
-            let (looks, others) = (looks?, others?);
-            requests += looks.iter().map(|(_, listed)| listed.pages).sum::<usize>() + others.pages;
-            for (folder, listed) in looks {
-                let worker = folder.strip_prefix(WORKERS).unwrap_or(&folder).trim_end_matches('/');
+            memory.is_flooded = false;
+            let workers = due.iter().map(|worker| format!("{WORKERS}{worker}/"));
+            let folders = workers.chain(level.folders);
+            let prefix = &self.url.prefix;
+            let listed = self.connection.list_folders(prefix, folders, self.keys_max).await?;
+            let mut others = level.objects;
+            for (folder, mut listed) in listed {
+                requests += listed.pages;
                 removed += listed.removed;
+                let worker = split_worker(&folder).map(|(worker, _)| worker);
+                let Some(worker) = worker else {
+                    // The key of the index begins other keys, too.
+                    listed.objects.retain(|object| split_worker(&object.path).is_none());
+                    others.extend(listed.objects);
+                    continue;
+                };
                 let (base, seen) = (base(worker).cloned(), keys(&news, worker));
                 let mut objects = listed.objects;
                 objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
                 let look = WorkerLook { base, seen, objects: objects.into(), at };
                 memory.looks.insert(worker.into(), look);
             }
-            removed += others.removed;
-            beside = [others.objects, state.foreign.clone()].concat();
+            others.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+            beside = [others, state.foreign.clone()].concat();
         }
         let previous = memory.catalog.replace(state.clone());
         // A worker that was listed by itself may have changed.
@@ -245,36 +278,29 @@ impl Lister {
         Ok(NewListing { objects, removed, requests, memory })
     }
 
-    /// Lists the objects of each of `workers`.
-    async fn look_at(
-        &self,
-        workers: impl Iterator<Item = &str>,
-    ) -> Result<Vec<(String, ListedKeys)>, RequestFailure> {
-        let folders: Vec<String> = workers.map(|worker| format!("{WORKERS}{worker}/")).collect();
-        let prefix = &self.url.prefix;
-        self.connection.list_folders(prefix, folders.into_iter(), self.keys_max).await
+    /// Takes the contents of transcripts from `files` of the catalog, until there are enough. Those
+    /// that are missing are read one by one.
+    pub(crate) async fn add_transcripts(&self, files: Vec<RowFile>) {
+        let Some(reader) = &self.catalog else { return };
+        for file in files {
+            if self.seeds.are_full() {
+                break;
+            }
+            match reader.read_transcripts(&file).await {
+                Ok(contents) => self.seeds.add(contents),
+                Err(problem) => debug!("cannot use {} of {}: {problem}", file.key, self.url.text),
+            }
+        }
     }
 
-    /// Lists all objects that are neither of a worker nor of the catalog.
-    async fn list_beside(&self) -> Result<ListedKeys, RequestFailure> {
-        let level = self.connection.list_level(&self.url.prefix, self.keys_max).await?;
-        let folders = level.folders.iter().map(|folder| format!("{folder}/"));
-        let folders = folders.filter(|folder| folder != WORKERS && folder != CATALOG);
-        let folders: Vec<String> = folders.chain([INDEX.to_owned()]).collect();
-        let prefix = &self.url.prefix;
-        let listed =
-            self.connection.list_folders(prefix, folders.into_iter(), self.keys_max).await?;
-        let mut all = ListedKeys { folders: Vec::new(), ..level };
-        for (folder, mut keys) in listed {
-            if folder == INDEX {
-                keys.objects.retain(|object| split_worker(&object.path).is_none());
-            }
-            all.objects.extend(keys.objects);
-            all.removed += keys.removed;
-            all.pages += keys.pages;
-        }
-        all.objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Ok(all)
+    /// Lists the objects and the directories of the first level, each directory with a `/` at its
+    /// end. Workers and the catalog are left out, but for the index of workers.
+    async fn list_level(&self) -> Result<ListedKeys, RequestFailure> {
+        let mut level = self.connection.list_level(&self.url.prefix, self.keys_max).await?;
+        level.folders.iter_mut().for_each(|folder| folder.push('/'));
+        level.folders.retain(|folder| folder != WORKERS && folder != CATALOG);
+        level.folders.push(INDEX.to_owned());
+        Ok(level)
     }
 
     /// Lists the whole store and compares it with the rows `workers`.

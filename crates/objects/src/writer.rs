@@ -44,8 +44,33 @@ pub enum PutCondition {
     Always,
     /// There is no object with the key.
     IfAbsent,
-    /// The object is the version with this ETag.
-    IfMatch(String),
+    /// The object is this version.
+    IfMatch(StoredVersion),
+}
+
+/// A version of an object, as the store names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredVersion {
+    pub etag: String,
+    /// The generation of an object of Google, whose conditions know no ETags.
+    pub generation: Option<String>,
+}
+
+impl StoredVersion {
+    /// Returns the version that the answer of a store names.
+    ///
+    /// # Errors
+    ///
+    /// It has no ETag.
+    fn new(
+        etag: Option<String>,
+        generation: Option<String>,
+    ) -> Result<StoredVersion, RequestFailure> {
+        let etag = etag.filter(|etag| !etag.is_empty()).ok_or_else(|| {
+            RequestFailure::new(FailureKind::Other, "the store names no versions of its objects")
+        })?;
+        Ok(StoredVersion { etag, generation })
+    }
 }
 
 /// Why an object was not written.
@@ -145,7 +170,7 @@ impl BucketWriter {
         self.connection.traffic.requests()
     }
 
-    /// Writes an object as a whole, if `condition` holds. Returns its ETag.
+    /// Writes an object as a whole, if `condition` holds. Returns its version.
     ///
     /// # Errors
     ///
@@ -156,12 +181,13 @@ impl BucketWriter {
         key: &str,
         bytes: Bytes,
         condition: &PutCondition,
-    ) -> Result<String, PutError> {
+    ) -> Result<StoredVersion, PutError> {
         let mode = match condition {
             PutCondition::Always => PutMode::Overwrite,
             PutCondition::IfAbsent => PutMode::Create,
-            PutCondition::IfMatch(etag) => {
-                PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
+            PutCondition::IfMatch(StoredVersion { etag, generation }) => {
+                let (e_tag, version) = (Some(etag.clone()), generation.clone());
+                PutMode::Update(UpdateVersion { e_tag, version })
             }
         };
         let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
@@ -174,21 +200,21 @@ impl BucketWriter {
             let put = remote.put_opts(&object, payload, options);
             let put = timeout(limit, put).await.map_err(|_| RequestFailure::timed_out())?;
             match put {
-                Ok(put) => etag_of(put.e_tag).map(Some),
+                Ok(put) => StoredVersion::new(put.e_tag, put.version).map(Some),
                 Err(RequestError::AlreadyExists { .. } | RequestError::Precondition { .. }) => {
                     Ok(None)
                 }
                 Err(error) => Err(RequestFailure::explain(&error, Purpose::Write)),
             }
         })?;
-        if let Some(etag) = put {
-            return Ok(etag);
+        if let Some(version) = put {
+            return Ok(version);
         }
         match self.find(key, Some(bytes.len() as u64))? {
             Some(found)
                 if found.bytes == bytes && (self.mark.is_none() || found.mark == self.mark) =>
             {
-                Ok(etag_of(found.meta.e_tag)?)
+                Ok(StoredVersion::new(found.meta.e_tag, found.meta.version)?)
             }
             Some(_) if *condition == PutCondition::IfAbsent => Err(PutError::Taken),
             _ => Err(PutError::Changed),
@@ -205,7 +231,7 @@ impl BucketWriter {
         let first = read_part(source)?;
         let mut size = first.len() as u64;
         if first.len() < UPLOAD_PART {
-            return Ok((self.put(key, first, &PutCondition::Always)?, size));
+            return Ok((self.put(key, first, &PutCondition::Always)?.etag, size));
         }
         let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
         let limit = self.connection.deadline;
@@ -239,7 +265,7 @@ impl BucketWriter {
             let completed = completed.map_err(|_| RequestFailure::timed_out())?;
             let completed =
                 completed.map_err(|error| RequestFailure::explain(&error, Purpose::Write))?;
-            etag_of(completed.e_tag)
+            StoredVersion::new(completed.e_tag, completed.version).map(|version| version.etag)
         })?;
         Ok((etag, size))
     }
@@ -306,18 +332,23 @@ impl BucketWriter {
         Ok(())
     }
 
-    /// Returns the bytes of an object and its ETag; `None` if it is absent.
+    /// Returns the bytes of an object and its version; `None` if it is absent.
     ///
     /// # Errors
     ///
     /// The request fails, or the object has more than `size_max` bytes.
-    pub fn get(&self, key: &str, size_max: u64) -> Result<Option<(Bytes, String)>, RequestFailure> {
+    pub fn get(
+        &self,
+        key: &str,
+        size_max: u64,
+    ) -> Result<Option<(Bytes, StoredVersion)>, RequestFailure> {
         let Some(found) = self.find(key, Some(size_max))? else { return Ok(None) };
         if found.meta.size > size_max {
             let reason = format!("the object has more than {size_max} bytes");
             return Err(RequestFailure::new(FailureKind::Other, reason));
         }
-        Ok(Some((found.bytes, etag_of(found.meta.e_tag)?)))
+        let version = StoredVersion::new(found.meta.e_tag, found.meta.version)?;
+        Ok(Some((found.bytes, version)))
     }
 
     /// Returns true if this writer, by its mark, wrote the object; `None` if it is absent.
@@ -418,10 +449,4 @@ fn read_part(source: &mut dyn Read) -> Result<Bytes, PutError> {
     let mut part = Vec::new();
     source.take(UPLOAD_PART as u64).read_to_end(&mut part).map_err(PutError::Source)?;
     Ok(part.into())
-}
-
-fn etag_of(etag: Option<String>) -> Result<String, RequestFailure> {
-    etag.filter(|etag| !etag.is_empty()).ok_or_else(|| {
-        RequestFailure::new(FailureKind::Other, "the store names no versions of its objects")
-    })
 }

@@ -31,7 +31,7 @@ fn change_object(
 ) -> anyhow::Result<()> {
     for _ in 0..ATTEMPTS {
         let (old, condition) = match bucket.get(key, size_max)? {
-            Some((old, etag)) => (Some(old), PutCondition::IfMatch(etag)),
+            Some((old, version)) => (Some(old), PutCondition::IfMatch(version)),
             None => (None, PutCondition::IfAbsent),
         };
         match bucket.put(key, change(old)?, &condition) {

@@ -294,7 +294,7 @@ impl Uploader {
         let key = worker_key(id, METADATA)?;
         let bucket = self.bucket.with_mark(self.progress.mark(id, identity)?);
         match bucket.put(&key, bytes.into(), &PutCondition::IfAbsent) {
-            Ok(etag) => Ok(Some(etag)),
+            Ok(version) => Ok(Some(version.etag)),
             Err(PutError::Taken | PutError::Changed) => match bucket.is_own(&key)? {
                 Some(true) => Ok(None),
                 Some(false) => Err(UploadStop::Clash),
@@ -434,7 +434,7 @@ impl<'a> WorkerUpload<'a> {
             let bytes = read_exactly(&*file, 0, version.size).context("cannot read a file")?;
             let tail = tail_of(&*file, version.size)?;
             let key = self.key(path)?;
-            let etag = self.uploader.bucket.put(&key, bytes, &PutCondition::Always)?;
+            let etag = self.uploader.bucket.put(&key, bytes, &PutCondition::Always)?.etag;
             Ok(UploadedFile { version, etag, tail, ..UploadedFile::default() })
         };
         let results = parallel_waits(files, put);
@@ -526,7 +526,7 @@ impl<'a> WorkerUpload<'a> {
             let size = (UPLOAD_PART as u64).min(version.size - start);
             let bytes = read_exactly(file, start, size).context("cannot read a file")?;
             let part = part_key(&key, start);
-            let etag = self.uploader.bucket.put(&part, bytes, &PutCondition::Always)?;
+            let etag = self.uploader.bucket.put(&part, bytes, &PutCondition::Always)?.etag;
             let end = start + size;
             uploaded = UploadedFile {
                 version: version.with_size(end),
@@ -580,7 +580,7 @@ impl<'a> WorkerUpload<'a> {
         let mark = self.uploader.progress.mark(self.id, self.identity)?;
         let bucket = self.uploader.bucket.with_mark(mark);
         let bytes = Bytes::copy_from_slice(metadata);
-        let etag = bucket.put(&self.key(METADATA)?, bytes, &PutCondition::Always)?;
+        let etag = bucket.put(&self.key(METADATA)?, bytes, &PutCondition::Always)?.etag;
         self.done.set_metadata(metadata, etag);
         self.report.files += 1;
         self.report.bytes += metadata.len() as u64;

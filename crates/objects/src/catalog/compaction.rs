@@ -15,16 +15,17 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use swarmletfs_base::model::Status;
 use swarmletfs_base::name::RelPath;
-use swarmletfs_base::store::read_whole;
+use swarmletfs_base::store::{Time, read_whole};
 use tracing::{debug, warn};
 
+use super::files::{FILE_ROWS, READ_MAX, RowWriter, SMALL_FILES_MAX, reader};
 use super::layout::{
-    Announcement, FILES, MANIFEST, ObjectsByWorker, PARQUET, PROBES, ROOT, WorkerNews,
-    is_announced_open, new_id, news_by_worker, split_by_worker,
+    Announcement, FILES, MANIFEST, NEWS, ObjectsByWorker, PROBES, ROOT, TRANSCRIPTS, WorkerNews,
+    is_announced_open, looks_max, new_id, news_by_worker, split_by_worker,
 };
-use super::manifest::{self, CatalogManifest, FILE_MAX, ReplacedFile, RowFile};
-use super::problem::CatalogProblem;
-use super::reading::CatalogReader;
+use super::manifest::{self, CatalogManifest, ReplacedFile, RowFile};
+use super::packing::{PackedTranscripts, pack_transcripts};
+use super::problem::{CatalogError, CatalogProblem};
 use super::rows::{self, CONTENTS_MAX, CatalogRow, CatalogedWorker, LISTED_FILES};
 use super::{ConditionSupport, find_conditions};
 use crate::ObjectSettings;
@@ -32,14 +33,8 @@ use crate::bucket::Bucket;
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::ListedObject;
 use crate::parts::WORKERS;
-use crate::writer::{BucketWriter, PutCondition, PutError};
+use crate::writer::{BucketWriter, PutCondition, PutError, StoredVersion};
 
-/// Maximum number of rows in a file.
-const FILE_ROWS: usize = 10_000;
-/// Size of the rows after which a file ends, in bytes.
-const FILE_BYTES: usize = 48 << 20;
-/// Number of files with fewer than half of [`FILE_ROWS`] rows from which on they are merged.
-const SMALL_FILES_MAX: usize = 8;
 /// Number of workers whose rows are computed at once.
 const BATCH: usize = 1_000;
 /// Number of times that another compaction may win.
@@ -54,8 +49,6 @@ const ORPHAN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const DURATION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// Time without a write after which an unfinished worker is listed only when it is announced.
 const QUIET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longest time to read the files of the catalog or to list workers.
-const READ_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// When all workers are listed, to find changes that nobody announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +61,9 @@ pub enum WholeSearch {
 /// The effect of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CatalogReport {
-    /// Number of workers in the catalog.
+    /// Number of workers in the catalog, and of transcripts of which it has the content.
     pub workers: usize,
+    pub transcripts: usize,
     /// Number of rows that were new or changed.
     pub rows: usize,
     pub removed: usize,
@@ -82,30 +76,6 @@ pub struct CatalogReport {
     pub restarts: u32,
     /// True if all workers were listed.
     pub is_whole: bool,
-}
-
-/// Why a catalog was not brought up to date. Readers are not affected.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogError {
-    #[error(
-        "the store ignores the conditions of writes, so two machines could not share a catalog; \
-         readers list it"
-    )]
-    Unconditional,
-    #[error("there are no workers; try the prefix that has a folder workers")]
-    Empty,
-    #[error("it has version {0}; try a newer version of this program")]
-    Version(u32),
-    #[error("other processes changed it {0} times meanwhile; try again later")]
-    Contended(u32),
-    #[error("it took too long; try again, beginning with a shorter prefix")]
-    TooLong,
-    #[error("the workers could not be read: {0}")]
-    Workers(String),
-    #[error("a file could not be encoded: {0}")]
-    Encode(std::io::Error),
-    #[error("{0}; {cure}", cure = .0.cure())]
-    Failed(#[from] RequestFailure),
 }
 
 /// Returns the entries of all workers of a store in the swarm's index.json.
@@ -135,13 +105,15 @@ pub struct Compaction<'a> {
     started: Instant,
     /// Rows that were computed, so that a restart does not need to.
     computed: HashMap<String, CatalogRow>,
+    /// The files with contents of transcripts that were found, and what was made of them.
+    packed: Option<(Vec<RowFile>, PackedTranscripts)>,
 }
 
 /// The catalog as a compaction found it.
 struct FoundCatalog {
     manifest: Option<CatalogManifest>,
-    /// ETag of the manifest, also of a damaged one.
-    etag: Option<String>,
+    /// Version of the manifest, also of a damaged one.
+    version: Option<StoredVersion>,
     files: Vec<FoundFile>,
     /// True if rows are missing.
     is_damaged: bool,
@@ -156,11 +128,21 @@ struct FoundFile {
     workers: Vec<(Arc<str>, CatalogedWorker)>,
 }
 
+impl FoundCatalog {
+    /// Returns the number of objects that the rows name.
+    fn object_count(&self) -> usize {
+        let rows = self.files.iter().flat_map(|file| &file.workers);
+        rows.map(|(_, row)| row.objects.len()).sum()
+    }
+}
+
 /// The changes of a compaction.
 #[derive(Default)]
 struct CatalogEdit {
     rows: Vec<CatalogRow>,
     removed: BTreeSet<String>,
+    /// The objects beside the workers, if all were listed.
+    beside: Option<Vec<ListedObject>>,
     /// Announcements that the rows cover.
     covered: Vec<String>,
 }
@@ -174,7 +156,7 @@ impl Compaction<'_> {
         describe: &'a DescribeWorkers<'a>,
     ) -> Compaction<'a> {
         let (started, computed) = (Instant::now(), HashMap::new());
-        Compaction { writer, settings, describe, started, computed }
+        Compaction { writer, settings, describe, started, computed, packed: None }
     }
 
     /// Returns the number of announcements that wait.
@@ -212,16 +194,25 @@ impl Compaction<'_> {
         let found = self.find_catalog(now)?;
         let age = found.manifest.as_ref().map(|manifest| age(manifest.listed_at, now));
         let is_whole = found.is_damaged
+            || news_by_worker(&found.news).len() > looks_max(found.object_count())
             || match whole {
                 WholeSearch::Always => true,
                 WholeSearch::IfOlder(limit) => age.is_none_or(|age| age > limit),
             };
-        let edit = self.find_changes(&found, is_whole, now)?;
-        if found.etag.is_none() && edit.rows.is_empty() {
+        let mut edit = self.find_changes(&found, is_whole, now)?;
+        let known = found.manifest.iter().flat_map(|manifest| manifest.transcripts.clone());
+        let known: Vec<RowFile> = known.collect();
+        let packed = match edit.beside.take() {
+            Some(objects) => self.pack(known, objects, now)?,
+            None => PackedTranscripts { files: known, ..Default::default() },
+        };
+        if found.version.is_none() && edit.rows.is_empty() && packed.files.is_empty() {
             return Err(CatalogError::Empty);
         }
         let mut report = CatalogReport {
-            rows: edit.rows.len(),
+            rows: edit.rows.len() + packed.added,
+            transcripts: manifest::count(&packed.files),
+            written: packed.written,
             removed: edit.removed.len(),
             news: edit.covered.len(),
             is_whole,
@@ -229,9 +220,9 @@ impl Compaction<'_> {
         };
         let has_changes = !edit.rows.is_empty() || !edit.removed.is_empty() || is_whole;
         let Some(manifest) = found.manifest.as_ref().filter(|_| !has_changes) else {
-            return self.replace(found, edit, is_whole, now, report);
+            return self.replace(found, edit, packed, now, report);
         };
-        (report.workers, report.files) = (manifest.rows, manifest.files.len());
+        (report.workers, report.files) = (manifest.rows, manifest.files.len() + packed.files.len());
         self.delete(edit.covered);
         Ok(Some(report))
     }
@@ -239,21 +230,23 @@ impl Compaction<'_> {
     fn find_catalog(&self, now: Timestamp) -> Result<FoundCatalog, CatalogError> {
         // In the order of readers: an announcement is deleted after the manifest that covers it.
         let listed = self.writer.list(ROOT)?;
-        let (manifest, etag, mut is_damaged) =
-            match self.writer.get(MANIFEST, manifest::SIZE_MAX)? {
-                None => (None, None, true),
-                Some((json, etag)) => match CatalogManifest::parse(&json, self.settings.keys_max) {
-                    Ok(manifest) => (Some(manifest), Some(etag), false),
-                    Err(CatalogProblem::Version(version)) => {
-                        return Err(CatalogError::Version(version));
-                    }
-                    Err(CatalogProblem::Request(failure)) => return Err(failure.into()),
-                    Err(CatalogProblem::Damaged(reason)) => {
-                        warn!("the catalog of {} is made again: {reason}", self.writer.url());
-                        (None, Some(etag), true)
-                    }
-                },
-            };
+        let (manifest, version, mut is_damaged) = match self
+            .writer
+            .get(MANIFEST, manifest::SIZE_MAX)?
+        {
+            None => (None, None, true),
+            Some((json, found)) => match CatalogManifest::parse(&json, self.settings.keys_max) {
+                Ok(manifest) => (Some(manifest), Some(found), false),
+                Err(CatalogProblem::Version(version)) => {
+                    return Err(CatalogError::Version(version));
+                }
+                Err(CatalogProblem::Request(failure)) => return Err(failure.into()),
+                Err(CatalogProblem::Damaged(reason)) => {
+                    warn!("the catalog of {} is made again: {reason}", self.writer.url());
+                    (None, Some(found), true)
+                }
+            },
+        };
         let mut files = Vec::new();
         for file in manifest.iter().flat_map(|manifest| &manifest.files) {
             match self.read_file(file) {
@@ -268,8 +261,13 @@ impl Compaction<'_> {
             }
         }
         let news = listed.iter().filter_map(|key| Announcement::parse(&key.key, key.modified));
+        // A key among the announcements that is none belongs to nobody.
+        let is_possible = |key: &str| {
+            [FILES, TRANSCRIPTS, PROBES].iter().any(|folder| key.starts_with(folder))
+                || key.starts_with(NEWS) && Announcement::parse(key, Time::default()).is_none()
+        };
         let orphans = listed.iter().filter(|object| {
-            [FILES, PROBES].iter().any(|folder| object.key.starts_with(folder))
+            is_possible(&object.key)
                 && Timestamp::from_second(object.modified.secs)
                     .is_ok_and(|at| age(at, now) > ORPHAN_AGE)
         });
@@ -277,21 +275,15 @@ impl Compaction<'_> {
             news: news.collect(),
             orphans: orphans.map(|object| object.key.clone()).collect(),
             manifest,
-            etag,
+            version,
             files,
             is_damaged,
         })
     }
 
     fn read_file(&self, file: &RowFile) -> Result<FoundFile, CatalogProblem> {
-        let (connection, url) = self.writer.shared_parts();
-        let (rows_max, file) = (self.settings.keys_max, file.clone());
-        let reader = CatalogReader {
-            connection: connection.clone(),
-            prefix: url.prefix.clone(),
-            rows_max,
-            cache: self.settings.cache.clone(),
-        };
+        let (reader, file) = (reader(self.writer, self.settings), file.clone());
+        let (connection, rows_max) = (reader.connection.clone(), reader.rows_max);
         // A damaged file is no failure of a request.
         let read = connection.wait(READ_MAX, async move {
             match reader.read_file(&file).await {
@@ -313,19 +305,21 @@ impl Compaction<'_> {
         now: Timestamp,
     ) -> Result<CatalogEdit, CatalogError> {
         let announced = news_by_worker(&found.news);
-        let announced_of =
-            |worker: &str| announced.get(worker).map(Vec::as_slice).unwrap_or_default();
+        let announced_open: HashMap<&str, bool> = announced
+            .iter()
+            .filter_map(|(worker, news)| Some((*worker, is_announced_open(news)?)))
+            .collect();
         let known: HashMap<&str, &CatalogedWorker> = found
             .files
             .iter()
             .flat_map(|file| &file.workers)
             .map(|(worker, row)| (&**worker, row))
             .collect();
-        let listed = self.list_workers(is_whole, announced.keys().copied())?;
-        let mut edit = CatalogEdit::default();
+        let (listed, beside) = self.list_workers(is_whole, announced.keys().copied())?;
+        let mut edit = CatalogEdit { beside: is_whole.then_some(beside), ..Default::default() };
         for announcement in &found.news {
             let is_empty = !listed.contains_key(&*announcement.worker);
-            let is_expected = is_announced_open(announced_of(&announcement.worker)) == Some(true)
+            let is_expected = announced_open.get(&*announcement.worker) == Some(&true)
                 && Timestamp::from_second(announcement.at.secs)
                     .is_ok_and(|at| age(at, now) < QUIET_AFTER);
             // The first object of a worker may come after its announcement.
@@ -339,8 +333,10 @@ impl Compaction<'_> {
         edit.removed = gone.map(|worker| (*worker).to_owned()).collect();
         // By its last announcement, or by its status if there is none.
         let is_open = |worker: &str, objects: &[ListedObject], is_finished: bool| {
-            let announced = is_announced_open(announced_of(worker));
-            announced.unwrap_or_else(|| !is_finished && !is_quiet(objects, now))
+            announced_open
+                .get(worker)
+                .copied()
+                .unwrap_or_else(|| !is_finished && !is_quiet(objects, now))
         };
         let mut changed = Vec::new();
         for (worker, objects) in listed {
@@ -369,24 +365,41 @@ impl Compaction<'_> {
         Ok(edit)
     }
 
-    /// Lists the objects of all workers, or of the `named` ones.
+    /// Lists the objects of all workers and those beside them, or of the `named` workers.
     fn list_workers<'n>(
         &self,
         is_whole: bool,
         named: impl Iterator<Item = &'n str>,
-    ) -> Result<ObjectsByWorker, CatalogError> {
+    ) -> Result<(ObjectsByWorker, Vec<ListedObject>), CatalogError> {
         let (connection, url) = self.writer.shared_parts();
         let (lister, prefix, keys_max) =
             (connection.clone(), url.prefix.clone(), self.settings.keys_max);
         let folders: Vec<String> = match is_whole {
-            true => vec![WORKERS.to_owned()],
+            true => vec![String::new()],
             false => named.map(|worker| format!("{WORKERS}{worker}/")).collect(),
         };
         let listed = connection.wait(READ_MAX, async move {
             lister.list_folders(&prefix, folders.into_iter(), keys_max).await
         })?;
-        let (workers, _) = split_by_worker(listed.into_iter().flat_map(|(_, keys)| keys.objects));
-        Ok(workers)
+        Ok(split_by_worker(listed.into_iter().flat_map(|(_, keys)| keys.objects)))
+    }
+
+    /// Brings the files `known` with contents of transcripts up to date with the listed `objects`,
+    /// unless a restart finds the same files again.
+    fn pack(
+        &mut self,
+        known: Vec<RowFile>,
+        objects: Vec<ListedObject>,
+        now: Timestamp,
+    ) -> Result<PackedTranscripts, CatalogError> {
+        if let Some((found, packed)) = &self.packed
+            && *found == known
+        {
+            return Ok(packed.clone());
+        }
+        let packed = pack_transcripts(self.writer, self.settings, &known, objects, now)?;
+        self.packed = Some((known, packed.clone()));
+        Ok(packed)
     }
 
     /// Computes the rows of some workers.
@@ -432,7 +445,7 @@ impl Compaction<'_> {
         &self,
         found: FoundCatalog,
         edit: CatalogEdit,
-        is_whole: bool,
+        packed: PackedTranscripts,
         now: Timestamp,
         report: CatalogReport,
     ) -> Result<Option<CatalogReport>, CatalogError> {
@@ -461,7 +474,12 @@ impl Compaction<'_> {
         }
         pool.extend(edit.rows.iter().cloned());
         pool.sort_unstable_by(|a, b| a.worker.cmp(&b.worker));
-        let written = self.write_files(pool, now)?;
+        let mut rows = RowWriter::new(self.writer, FILES, now, rows::encode);
+        for row in pool {
+            let size = row.size();
+            rows.add(row, size)?;
+        }
+        let written = rows.finish()?;
         if self.started.elapsed() > DURATION_MAX {
             return Err(CatalogError::TooLong);
         }
@@ -470,8 +488,8 @@ impl Compaction<'_> {
             .iter()
             .flat_map(|manifest| manifest.replaced.clone())
             .partition(|file| age(file.at, now) < GRACE);
-        let replaced =
-            merged.iter().map(|file| ReplacedFile { key: file.file.key.clone(), at: now });
+        let replaced = merged.into_iter().map(|file| file.file.key).chain(packed.replaced);
+        let replaced = replaced.map(|key| ReplacedFile { key, at: now });
         let files: Vec<RowFile> =
             clean.into_iter().map(|file| file.file).chain(written.iter().cloned()).collect();
         let listed_at = previous.map_or(now, |manifest| manifest.listed_at);
@@ -479,65 +497,34 @@ impl Compaction<'_> {
             version: manifest::VERSION,
             id: new_id(),
             written_at: now,
-            listed_at: if is_whole { now } else { listed_at },
-            rows: files.iter().map(|file| file.rows).sum(),
+            listed_at: if report.is_whole { now } else { listed_at },
+            rows: manifest::count(&files),
             files,
+            transcripts: packed.files,
             replaced: kept.into_iter().chain(replaced).collect(),
         };
-        if !self.put_manifest(&manifest, found.etag, &written)? {
+        if !self.put_manifest(&manifest, found.version, &written)? {
             return Ok(None);
         }
-        let orphans = found.orphans.into_iter().filter(|key| !manifest.names(key));
+        let named: HashSet<&str> = manifest.keys().collect();
+        let orphans = found.orphans.into_iter().filter(|key| !named.contains(&**key));
         self.delete(edit.covered);
         self.delete(expired.into_iter().map(|file| file.key).chain(orphans).collect());
-        let (workers, files) = (manifest.rows, manifest.files.len());
-        Ok(Some(CatalogReport { workers, files, written: written.len(), ..report }))
+        let files = manifest.files.len() + manifest.transcripts.len();
+        let workers = manifest.rows;
+        let written = written.len() + report.written;
+        Ok(Some(CatalogReport { workers, files, written, ..report }))
     }
 
-    fn write_files(
-        &self,
-        rows: Vec<CatalogRow>,
-        now: Timestamp,
-    ) -> Result<Vec<RowFile>, CatalogError> {
-        let day = now.strftime("%Y-%m-%d").to_string();
-        let (mut written, mut part, mut size) = (Vec::new(), Vec::new(), 0);
-        let mut rows = rows.into_iter().peekable();
-        while let Some(row) = rows.next() {
-            size += row.size();
-            part.push(row);
-            let next = rows.peek().map_or(0, CatalogRow::size);
-            let is_full = part.len() >= FILE_ROWS || size + next > FILE_BYTES;
-            if is_full || rows.peek().is_none() {
-                let bytes = rows::encode(&part).map_err(CatalogError::Encode)?;
-                if bytes.len() as u64 > FILE_MAX {
-                    let reason = "the rows of its workers are too large";
-                    return Err(RequestFailure::new(FailureKind::TooMany, reason).into());
-                }
-                let key = format!("{FILES}{day}/{}{PARQUET}", new_id());
-                let etag = self.writer.put(&key, bytes.clone(), &PutCondition::IfAbsent);
-                let etag = etag.map_err(PutError::into_failure)?;
-                written.push(RowFile {
-                    key,
-                    rows: part.len(),
-                    bytes: bytes.len() as u64,
-                    etag,
-                    blake3: blake3::hash(&bytes).to_hex().to_string(),
-                });
-                (part, size) = (Vec::new(), 0);
-            }
-        }
-        Ok(written)
-    }
-
-    /// Replaces the manifest if it is still the version `etag`. Returns false if it is not; then
-    /// the `written` files are removed, unless a manifest names them.
+    /// Replaces the manifest if it is still the `version` that was read. Returns false if it is
+    /// not; then the `written` files are removed, unless a manifest names them.
     fn put_manifest(
         &self,
         manifest: &CatalogManifest,
-        etag: Option<String>,
+        version: Option<StoredVersion>,
         written: &[RowFile],
     ) -> Result<bool, CatalogError> {
-        let condition = etag.map_or(PutCondition::IfAbsent, PutCondition::IfMatch);
+        let condition = version.map_or(PutCondition::IfAbsent, PutCondition::IfMatch);
         let put = self.writer.put(MANIFEST, manifest.to_json().into(), &condition);
         let failure = match put {
             Ok(_) => return Ok(true),
@@ -560,7 +547,8 @@ impl Compaction<'_> {
             (Ok(None), None) => None,
         };
         let mut keys: Vec<String> = written.iter().map(|file| file.key.clone()).collect();
-        keys.retain(|key| current.as_ref().is_some_and(|current| !current.names(key)));
+        let named: Option<HashSet<&str>> = current.as_ref().map(|current| current.keys().collect());
+        keys.retain(|key| named.as_ref().is_some_and(|named| !named.contains(&**key)));
         self.delete(keys);
         Ok(false)
     }

@@ -1,14 +1,14 @@
 //! Finds out whether a store honors the conditions of writes.
 //!
-//! Some stores ignore the headers `If-None-Match` and `If-Match`. There two compactions would
-//! replace each other's manifest, so none may write one.
+//! Some stores ignore the headers `If-None-Match` and `If-Match`, or the header of Google,
+//! `x-goog-if-generation-match`. There two compactions would replace each other's manifest, so none
+//! may write one.
 
 use bytes::Bytes;
 
 use super::layout::{PROBES, new_id};
-use crate::bucket_url::Provider;
 use crate::failure::RequestFailure;
-use crate::writer::{BucketWriter, PutCondition, PutError};
+use crate::writer::{BucketWriter, PutCondition, PutError, StoredVersion};
 
 /// Text of the error of a store that knows no conditions.
 const NOT_IMPLEMENTED: &str = "NotImplemented";
@@ -26,10 +26,6 @@ pub enum ConditionSupport {
 ///
 /// A request fails; the credentials may not allow to write.
 pub fn find_conditions(writer: &BucketWriter) -> Result<ConditionSupport, RequestFailure> {
-    // The writer knows no versions of objects of Google, which its conditions need.
-    if writer.shared_parts().1.provider == Provider::Google {
-        return Ok(ConditionSupport::Ignored);
-    }
     let key = format!("{PROBES}{}", new_id());
     let honored = are_honored(writer, &key);
     // A probe that stays is removed by a later compaction.
@@ -50,13 +46,16 @@ fn are_honored(writer: &BucketWriter, key: &str) -> Result<bool, RequestFailure>
         Bytes::from_static(text.as_bytes()),
         condition,
     ) {
-        Ok(etag) => Ok(Some(etag)),
+        Ok(version) => Ok(Some(version)),
         Err(PutError::Failed(failure)) => Err(failure),
         Err(PutError::Taken | PutError::Changed | PutError::Source(_)) => Ok(None),
     };
-    let Some(etag) = put("first", &PutCondition::IfAbsent)? else { return Ok(false) };
-    let other = PutCondition::IfMatch("\"00000000000000000000000000000000\"".to_owned());
+    let Some(version) = put("first", &PutCondition::IfAbsent)? else { return Ok(false) };
+    let other = PutCondition::IfMatch(StoredVersion {
+        etag: "\"00000000000000000000000000000000\"".to_owned(),
+        generation: Some("1".to_owned()),
+    });
     Ok(put("second", &PutCondition::IfAbsent)?.is_none()
         && put("third", &other)?.is_none()
-        && put("fourth", &PutCondition::IfMatch(etag))?.is_some())
+        && put("fourth", &PutCondition::IfMatch(version))?.is_some())
 }

@@ -1,10 +1,11 @@
 //! The keys of the catalog, from the prefix of the store.
 //!
 //! ```text
-//! catalog/v1/manifest.json             the files that make up the catalog
-//! catalog/v1/workers/DAY/ID.parquet    a row for each worker; DAY is when the file was written
-//! catalog/v1/new/ID-KIND-WORKER.json   a worker that changed, with its name in percent-encoding
-//! catalog/v1/probe/ID                  finds out whether the store honors conditions
+//! catalog/v1/manifest.json                 the files that make up the catalog
+//! catalog/v1/workers/DAY/ID.parquet        a row for each worker; DAY is when the file was written
+//! catalog/v1/transcripts/DAY/ID.parquet    contents of small transcripts
+//! catalog/v1/new/ID-KIND-WORKER.json       a worker that changed, its name in percent-encoding
+//! catalog/v1/probe/ID                      finds out whether the store honors conditions
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,10 +26,16 @@ pub(crate) const ROOT: &str = "catalog/v1/";
 /// Key of the object that names the files of the catalog.
 pub const MANIFEST: &str = "catalog/v1/manifest.json";
 pub(super) const FILES: &str = "catalog/v1/workers/";
+pub(super) const TRANSCRIPTS: &str = "catalog/v1/transcripts/";
 pub(super) const PROBES: &str = "catalog/v1/probe/";
-const NEWS: &str = "catalog/v1/new/";
+pub(super) const NEWS: &str = "catalog/v1/new/";
 const JSON: &str = ".json";
 pub(super) const PARQUET: &str = ".parquet";
+/// Number of directories that are always listed one by one.
+const LOOKS_MIN: usize = 32;
+/// Number of objects for each of which one more directory is listed by itself. A listing of
+/// everything is cheaper if there are more.
+const OBJECTS_PER_LOOK: usize = 250;
 /// Characters that the name of a worker keeps in a key.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
@@ -110,6 +117,12 @@ pub(crate) fn is_announced_open(announced: &[&Announcement]) -> Option<bool> {
         // An end without a beginning is later than none.
         (opened, closed) => Some(opened >= closed),
     }
+}
+
+/// Returns the number of directories up to which each is listed by itself, rather than everything,
+/// in a store with `objects` in its catalog. It bounds the cost of any number of announcements.
+pub(crate) fn looks_max(objects: usize) -> usize {
+    LOOKS_MIN.max(objects / OBJECTS_PER_LOOK)
 }
 
 pub(crate) type ObjectsByWorker = HashMap<Arc<str>, Vec<ListedObject>>;

@@ -17,8 +17,9 @@ use tokio::task::{JoinSet, spawn_blocking};
 use super::layout::{Announcement, CATALOG, MANIFEST, ROOT};
 use super::manifest::{self, CatalogManifest, RowFile};
 use super::problem::CatalogProblem;
-use super::rows::{self, CatalogedWorker, ParsedRows};
-use crate::connection::{Connection, FetchedObject, ObjectVersion};
+use super::rows::{self, CatalogedWorker, KnownContents, ParsedRows};
+use super::transcripts;
+use crate::connection::{Connection, FetchedObject, ListedKeys, ObjectVersion};
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::ListedObject;
 
@@ -60,20 +61,20 @@ pub(crate) struct CatalogState {
 pub struct CatalogFacts {
     pub workers: usize,
     pub files: usize,
+    /// Number of transcripts of which the catalog has the content.
+    pub transcripts: usize,
     /// Number of changes that wait for a compaction.
     pub news: usize,
     /// Time of the last listing of all workers, in RFC 3339.
     pub listed_at: String,
 }
 
-/// Contents of objects, each a version.
-pub(crate) type KnownContents = Vec<(ListedObject, Bytes)>;
-
 impl CatalogState {
     pub(crate) fn facts(&self) -> CatalogFacts {
         CatalogFacts {
             workers: self.workers.len(),
-            files: self.manifest.files.len(),
+            files: self.manifest.files.len() + self.manifest.transcripts.len(),
+            transcripts: manifest::count(&self.manifest.transcripts),
             news: self.news.len(),
             listed_at: self.manifest.listed_at.to_string(),
         }
@@ -82,6 +83,11 @@ impl CatalogState {
     /// Returns the number of objects that the rows name.
     pub(crate) fn object_count(&self) -> usize {
         self.workers.values().map(|worker| worker.objects.len()).sum()
+    }
+
+    /// Returns the files with contents of transcripts.
+    pub(crate) fn transcript_files(&self) -> Vec<RowFile> {
+        self.manifest.transcripts.clone()
     }
 
     /// Returns true if both have the same rows, announcements and other objects.
@@ -93,17 +99,27 @@ impl CatalogState {
 }
 
 impl CatalogReader {
-    /// Reads the catalog; `previous` is the last state. Also returns the contents of objects in
-    /// files that were not read before. Returns `None` if there is no catalog.
+    /// Lists the objects of the catalog.
+    ///
+    /// # Errors
+    ///
+    /// A request fails, or there are too many.
+    pub(crate) async fn list(&self) -> Result<ListedKeys, RequestFailure> {
+        self.connection.list_beneath(&self.prefix, CATALOG, self.rows_max).await
+    }
+
+    /// Reads the catalog whose objects were `listed`; `previous` is the last state. Also returns
+    /// the contents of objects in files that were not read before. Returns `None` if there is no
+    /// catalog.
     ///
     /// # Errors
     ///
     /// It is damaged or of another version, or a request fails.
     pub(crate) async fn read(
         &self,
+        listed: ListedKeys,
         previous: Option<&CatalogState>,
     ) -> Result<Option<(CatalogState, KnownContents)>, CatalogProblem> {
-        let listed = self.connection.list_beneath(&self.prefix, CATALOG, self.rows_max).await?;
         if !listed.objects.iter().any(|object| *object.path == *MANIFEST) {
             return Ok(None);
         }
@@ -151,6 +167,20 @@ impl CatalogReader {
             }
         }
         Ok(None)
+    }
+
+    /// Reads the contents in a file of transcripts.
+    ///
+    /// # Errors
+    ///
+    /// It is damaged, or a request fails.
+    pub(crate) async fn read_transcripts(
+        &self,
+        file: &RowFile,
+    ) -> Result<KnownContents, CatalogProblem> {
+        let (bytes, rows_max) = (self.read_file(file).await?, self.rows_max);
+        let parsed = spawn_blocking(move || transcripts::parse(bytes, rows_max)).await;
+        parsed.map_err(|error| RequestFailure::new(FailureKind::Other, error.to_string()))?
     }
 
     /// Reads the files of `manifest` that are not `known`.
