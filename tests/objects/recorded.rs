@@ -13,11 +13,13 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Store, read_range};
 
 use super::proxy::{Proxy, WebFault};
-use super::recorder::{Machine, files_in_bucket, session, take_step, try_files_in_bucket};
+use super::recorder::{
+    Machine, files_in_bucket, files_in_store, recorded_files, session, take_step, worker_ids,
+};
 use super::server::{Server, new_prefix, server, url};
 use crate::cli::program::{swarmletfs, wait_timeout};
 use crate::support::patience;
-use crate::support::scale::{is_exhaustive, sample, scale};
+use crate::support::scale::{is_exhaustive, rng, sample, scale};
 
 /// Longest time of a command that uploads.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -49,9 +51,7 @@ fn files_in_folder(machine: &Machine<'_>, id: &str) -> BTreeMap<String, Vec<u8>>
     for step in session(id) {
         take_step(machine, &step, store).assert_success();
     }
-    let disk = swarmletfs_base::store::Disk::open(Path::new(store)).unwrap();
-    let seen = crate::support::see_folder(&super::tree(disk), "workers").unwrap();
-    super::recorder::files_of(seen)
+    files_in_store(&swarmletfs_base::store::Disk::open(Path::new(store)).unwrap())
 }
 
 /// Returns the messages without their times.
@@ -376,19 +376,30 @@ fn record_until(machine: &Machine<'_>, url: &str, recorder: usize, end: Instant)
     ids
 }
 
-/// Reads the workers until `end`. Each file must be as the session writes it.
+/// Returns the recorded files of a worker of [`session`], by their paths in its directory.
+fn files_of_session(machine: &Machine<'_>) -> BTreeMap<String, Vec<u8>> {
+    let files = without_times(files_in_folder(machine, "w1")).into_iter();
+    files.map(|(path, bytes)| (path.strip_prefix("w1/").unwrap().to_owned(), bytes)).collect()
+}
+
+/// Reads the workers until `end`. Each file must begin as the session writes it. Returns the number
+/// of files.
 fn read_until(server: &Server, prefix: &str, end: Instant) -> usize {
-    let expected = without_times(files_in_folder(&Machine::new(server), "w1"));
-    let mut reads = 0;
+    let expected = files_of_session(&Machine::new(server));
+    let (mut reads, mut rng) = (0, rng());
     while Instant::now() < end {
-        // A file may be replaced while it is read, which is an error.
-        let Some(files) = try_files_in_bucket(server, prefix) else { continue };
-        for (path, bytes) in without_times(files) {
-            let name = path.splitn(3, '/').last().unwrap();
-            let whole = expected.iter().find(|(path, _)| path.ends_with(&format!("/{name}")));
-            let (_, whole) = whole.unwrap_or_else(|| panic!("{path}"));
-            assert!(whole.starts_with(&bytes), "{path} is no beginning");
-            reads += 1;
+        let bucket = swarmletfs_objects::open_if_any(Path::new(&url(prefix)), &server.settings());
+        let Some(bucket) = bucket.unwrap() else { continue };
+        let mut ids = worker_ids(&bucket);
+        rng.shuffle(&mut ids);
+        for id in ids.iter().take_while(|_| Instant::now() < end) {
+            // A file may be replaced while it is read, which is an error.
+            let Ok(files) = recorded_files(&bucket, id) else { continue };
+            for (path, bytes) in without_times(files) {
+                let whole = expected.get(&path).unwrap_or_else(|| panic!("{id}/{path}"));
+                assert!(whole.starts_with(&bytes), "{id}/{path} is no beginning");
+                reads += 1;
+            }
         }
     }
     reads
@@ -418,20 +429,30 @@ fn record_and_read(recorders: usize, readers: usize, time: Duration) {
         machine.run(&["flush", "--store", &url]).assert_success();
         assert_eq!(machine.spooled(), [""; 0]);
     }
-    let mut outputs = BTreeMap::<String, usize>::new();
-    for path in files_in_bucket(server, &prefix).into_keys() {
-        let id = path.split('/').nth(1).unwrap_or_default();
-        *outputs.entry(id.to_owned()).or_default() += 1;
-    }
+    let expected = files_of_session(&machines[0]);
     let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let (mut lost, mut mixed) = (Vec::new(), Vec::new());
     for id in &ids {
-        let file = bucket.open(&path(&format!("workers/{id}/metadata.json"))).unwrap();
-        let metadata = read_range(&*file, 0, 1 << 20).unwrap();
-        let metadata: Value = serde_json::from_slice(&metadata).unwrap();
-        assert_eq!(metadata["status"], "failed", "{id}");
-        assert!(outputs.get(id) >= Some(&4), "{id} has {:?} files", outputs.get(id));
+        let metadata = bucket.open(&path(&format!("workers/{id}/metadata.json")));
+        let metadata = metadata.and_then(|file| read_range(&*file, 0, 1 << 20)).unwrap_or_default();
+        let metadata: Value = serde_json::from_slice(&metadata).unwrap_or_default();
+        let found = without_times(recorded_files(&bucket, id).unwrap_or_default());
+        if metadata["status"] != "failed" || expected.keys().any(|path| !found.contains_key(path)) {
+            lost.push(id);
+        }
+        if found.iter().any(|(path, bytes)| expected.get(path) != Some(bytes)) {
+            mixed.push(id);
+        }
     }
-    eprintln!("{} workers by {recorders} recorders, {reads} reads by {readers} readers", ids.len());
+    eprintln!(
+        "{} workers by {recorders} recorders, {reads} files read by {readers} readers, {} lost, {} \
+         mixed",
+        ids.len(),
+        lost.len(),
+        mixed.len()
+    );
+    assert!(lost.is_empty() && mixed.is_empty(), "lost {lost:?}, mixed {mixed:?}");
+    assert_eq!(worker_ids(&bucket).len(), ids.len());
 }
 
 #[test]
