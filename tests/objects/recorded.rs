@@ -246,6 +246,54 @@ fn offline_recording_waits_for_a_flush() {
     assert!(again.assert_success().out.contains("uploaded 0 files"), "{again:#?}");
 }
 
+/// Promise: `doctor` names the spools of the user with what waits in each and since when, and says
+/// how to upload it.
+#[test]
+fn doctor_names_the_spools_in_which_something_waits() {
+    let Some(server) = server() else { return };
+    let (mut machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("swarm");
+    machine.run(&["init", store.to_str().unwrap()]).assert_success();
+    let doctor = |machine: &Machine<'_>, more: &[&str]| {
+        let mut arguments = vec!["doctor", "--json", "--store", store.to_str().unwrap()];
+        arguments.extend(more);
+        let report: Value = serde_json::from_str(&machine.run(&arguments).out).unwrap();
+        crate::cli::doctor::check_shape(&report);
+        let findings = report["findings"].as_array().unwrap().iter();
+        let waiting = findings.filter(|finding| finding["check"] == "waiting").cloned().collect();
+        (report["spools"].clone(), waiting)
+    };
+    let none: (Value, Vec<Value>) = doctor(&machine, &[]);
+    assert_eq!(none, (serde_json::json!([]), Vec::new()));
+    machine.address = NOBODY.into();
+    for id in ["w1", "w2"] {
+        machine.run(&["worker", "create", "--id", id, "--store", &url]).assert_success();
+    }
+    machine.run(&["worker", "finish", "w1", "--store", &url]).assert_success();
+    let (spools, findings) = doctor(&machine, &[]);
+    let spool = &spools[0];
+    assert_eq!(
+        (&spool["url"], &spool["workers"], &spool["ended"]),
+        (&url.clone().into(), &2.into(), &1.into())
+    );
+    assert!(spool["bytes"].as_u64() > Some(0) && spool["since"].is_string(), "{spool}");
+    assert_eq!(findings.len(), 1);
+    let says = findings[0]["says"].as_str().unwrap();
+    assert!(says.contains(&url) && says.contains(", since 20"), "{says}");
+    let flush = format!("`swarmletfs flush --store {url}` uploads them");
+    assert_eq!(findings[0]["cure"], flush.as_str());
+    // A spool says nothing about owners.
+    assert_eq!(doctor(&machine, &["--owner", "alice"]), none);
+    machine.address = server.address();
+    machine.run(&["worker", "finish", "w2", "--store", &url]).assert_success();
+    machine.run(&["flush", "--store", &url]).assert_success();
+    let (spools, findings) = doctor(&machine, &[]);
+    assert_eq!(spools, serde_json::json!([]));
+    assert_eq!(findings[0]["level"], "ok", "{findings:?}");
+}
+
 /// Promise: Two machines never share the id of a worker in an object store: the second one gets an
 /// error, or keeps its worker in its spool.
 #[test]

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use tracing::debug;
 
 use super::direct::explain_absence;
-use super::place::Spool;
 use super::upload::{UploadReport, Uploader, describe_waiting, writer};
+use crate::cli::spools::Spool;
 use crate::cli::terminal::{display_path, human_size, print_message};
+use crate::deadline::Deadline;
 use crate::objects::{BucketWriter, RequestFailure};
 use swarmletfs_record::write::{Error, NewWorkerCheck, SpaceLimit};
 
@@ -159,7 +160,7 @@ impl SpoolSession {
         if self.quiet {
             return;
         }
-        match self.spool.waiting() {
+        match self.spool.waiting(Deadline::never()) {
             Ok(waiting) if waiting.is_none() || !report.clashes.is_empty() => {}
             Ok(waiting) => {
                 let failure = self.failure.lock().clone().or(report.failure);

@@ -23,13 +23,13 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::place::{Spool, WORKERS, walk};
-use super::progress::{
-    FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress, hash,
-};
 use crate::approval::Approval;
 use crate::cli::object_facts::Waiting;
 use crate::cli::object_stores::announce;
+use crate::cli::spools::{
+    FileVersion, METADATA, Spool, SpoolFile, UploadProgress, UploadedFile, WORKERS, WorkerProgress,
+    hash, walk,
+};
 use crate::cli::terminal::{display_path, human_size};
 use crate::draft::Draft;
 use crate::error::Error as PathError;
