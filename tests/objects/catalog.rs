@@ -2,6 +2,7 @@
 
 mod broken;
 mod concurrent;
+mod ended;
 
 use std::collections::BTreeMap;
 use std::fs;

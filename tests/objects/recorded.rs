@@ -22,7 +22,7 @@ use crate::support::patience;
 use crate::support::scale::{is_exhaustive, rng, sample, scale};
 
 /// Longest time of a command that uploads.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 /// An address at which nobody listens.
 const NOBODY: &str = "127.0.0.1:9";
 

@@ -8,6 +8,7 @@
 //! rows             a worker as a row
 //! reading          the catalog as readers see it
 //! conditions       finds out whether the store honors conditions of writes
+//! turn             which process brings the catalog up to date, where many could
 //! compaction       writes rows for workers that changed, and replaces the manifest
 //! ```
 //!
@@ -21,6 +22,7 @@ mod manifest;
 mod problem;
 mod reading;
 mod rows;
+mod turn;
 
 pub use compaction::{
     CatalogError, CatalogReport, Compaction, DescribeWorkers, WholeSearch, announce,
@@ -28,6 +30,7 @@ pub use compaction::{
 pub use conditions::{ConditionSupport, find_conditions};
 pub use layout::{MANIFEST as CATALOG_MANIFEST, WorkerNews};
 pub use reading::CatalogFacts;
+pub use turn::CompactionTurn;
 
 pub(crate) use layout::{
     Announcement, CATALOG, ObjectsByWorker, ROOT, is_announced_open, news_by_worker,

@@ -66,7 +66,7 @@ fn flush_one(spool: &Spool, bucket: BucketWriter) -> anyhow::Result<FlushedSpool
         return Ok(flushed);
     }
     let mut report = UploadReport::default();
-    let uploader = Uploader::new(spool, bucket, Arc::default())?;
+    let uploader = Uploader::new(spool, bucket.clone(), Arc::default())?;
     uploader.run(Instant::now() + LOCK_MAX, &mut report)?;
     say_problems(spool, &report);
     flushed.files = report.files;
@@ -76,7 +76,7 @@ fn flush_one(spool: &Spool, bucket: BucketWriter) -> anyhow::Result<FlushedSpool
     flushed.closed_bytes = report.closed_bytes;
     flushed.waiting = spool.waiting(Deadline::never())?;
     if report.failure.is_none()
-        && let Err(error) = catalog_if_many_wait(Path::new(&spool.url))
+        && let Err(error) = catalog_if_many_wait(&bucket, None)
     {
         print_message(&format!("{error:#}; readers are not affected"));
     }

@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::direct::explain_absence;
 use super::upload::{UploadReport, Uploader, describe_waiting, writer};
+use crate::cli::object_stores::catalog_if_many_wait;
 use crate::cli::spools::Spool;
 use crate::cli::terminal::{display_path, human_size, print_message};
 use crate::deadline::Deadline;
@@ -23,6 +24,8 @@ use swarmletfs_record::write::{Error, NewWorkerCheck, SpaceLimit};
 const INTERVAL: Duration = Duration::from_secs(3);
 /// Longest time of the uploads at the end of a command.
 const END_MAX: Duration = Duration::from_secs(10);
+/// Shortest time to bring the catalog up to date at the end of a command.
+const CATALOG_MIN: Duration = Duration::from_secs(3);
 /// Longest time of a request with all its repetitions.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -39,6 +42,8 @@ pub(crate) struct SpoolSession {
     /// Dropped to end the thread that uploads.
     stop: Option<Sender<()>>,
     reports: Receiver<anyhow::Result<UploadReport>>,
+    /// The last upload is followed by one message about the catalog.
+    catalogs: Receiver<anyhow::Result<()>>,
 }
 
 impl SpoolSession {
@@ -76,7 +81,7 @@ impl SpoolSession {
         }
         let space = Arc::new(SpaceLimit::new(space_max - size));
         let (stop, stopped) = channel();
-        let (sender, reports) = channel();
+        let ((sender, reports), (catalog_sender, catalogs)) = (channel(), channel());
         let uploads = Uploads {
             spool: spool.clone(),
             bucket: bucket.clone(),
@@ -88,12 +93,28 @@ impl SpoolSession {
         thread::Builder::new()
             .name("spool".into())
             .spawn(move || {
+                let report = uploads.run();
+                let has_ended = report.as_ref().is_ok_and(UploadReport::has_closed_all);
                 // The command may be gone.
-                let _ = sender.send(uploads.run());
+                let _ = sender.send(report);
+                if has_ended {
+                    let _ = catalog_sender.send(uploads.update_catalog());
+                }
             })
             .context("cannot start a thread that uploads")?;
         let (failure, stop) = (Arc::default(), Some(stop));
-        Ok(SpoolSession { spool, bucket, space, space_max, quiet, end, failure, stop, reports })
+        Ok(SpoolSession {
+            spool,
+            bucket,
+            space,
+            space_max,
+            quiet,
+            end,
+            failure,
+            stop,
+            reports,
+            catalogs,
+        })
     }
 
     /// Returns the path of the local store.
@@ -157,6 +178,14 @@ impl SpoolSession {
             print_message(&full(&self.spool, self.space_max));
         }
         say_problems(&self.spool, &report);
+        if report.has_closed_all()
+            && let Ok(Err(error)) = self
+                .catalogs
+                .recv_timeout((now + END_MAX).saturating_duration_since(Instant::now()))
+            && !self.quiet
+        {
+            print_message(&format!("{error:#}; readers are not affected"));
+        }
         if self.quiet {
             return;
         }
@@ -230,5 +259,14 @@ impl Uploads {
             uploader.run(end, &mut report)?;
         }
         Ok(report)
+    }
+
+    /// Brings the catalog up to date if many announcements wait and there is time for it.
+    fn update_catalog(&self) -> anyhow::Result<()> {
+        let end = self.end.lock().unwrap_or_else(Instant::now);
+        match end.saturating_duration_since(Instant::now()) {
+            time if time < CATALOG_MIN => Ok(()),
+            time => catalog_if_many_wait(&self.bucket, Some(time)),
+        }
     }
 }

@@ -104,6 +104,13 @@ pub(crate) struct UploadReport {
     pub(crate) is_locked: bool,
 }
 
+impl UploadReport {
+    /// Returns true if a worker has ended, and everything was uploaded that could be.
+    pub(crate) fn has_closed_all(&self) -> bool {
+        !self.closed.is_empty() && self.failure.is_none()
+    }
+}
+
 impl UploadObserver for UploadReport {
     fn opened(
         &mut self,

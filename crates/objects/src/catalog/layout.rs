@@ -5,6 +5,7 @@
 //! catalog/v1/workers/DAY/ID.parquet    a row for each worker; DAY is when the file was written
 //! catalog/v1/new/ID-KIND-WORKER.json   a worker that changed, with its name in percent-encoding
 //! catalog/v1/probe/ID                  finds out whether the store honors conditions
+//! catalog/v1/turn                      the process that brings the catalog up to date, see `turn`
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +27,9 @@ pub(crate) const ROOT: &str = "catalog/v1/";
 pub const MANIFEST: &str = "catalog/v1/manifest.json";
 pub(super) const FILES: &str = "catalog/v1/workers/";
 pub(super) const PROBES: &str = "catalog/v1/probe/";
-const NEWS: &str = "catalog/v1/new/";
+/// Key of the object of the process that brings the catalog up to date.
+pub(super) const TURN: &str = "catalog/v1/turn";
+pub(super) const NEWS: &str = "catalog/v1/new/";
 const JSON: &str = ".json";
 pub(super) const PARQUET: &str = ".parquet";
 /// Characters that the name of a worker keeps in a key.
