@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Store, read_range};
+use swarmletfs_objects::{BucketWriter, CompactionTurn};
+use swarmletfs_record::write::{Durability, Finish, NewWorker, StoreOptions};
 
 use super::proxy::{Proxy, WebFault};
 use super::recorder::{
@@ -124,8 +126,7 @@ fn assert_arrived(server: &Server, machine: &Machine<'_>, prefix: &str, case: &s
 }
 
 fn raw_keys(server: &Server, prefix: &str) -> Vec<String> {
-    let bucket =
-        swarmletfs_objects::BucketWriter::open(Path::new(&url(prefix)), &server.settings());
+    let bucket = BucketWriter::open(Path::new(&url(prefix)), &server.settings());
     bucket.unwrap().list("").unwrap().into_iter().map(|entry| entry.key).collect()
 }
 
@@ -409,6 +410,46 @@ fn a_growing_file_is_always_a_beginning() {
     }
     assert!(sizes.len() >= 4, "{sizes:?}");
     assert!(!raw_keys(server, &prefix).iter().any(|key| key.contains(".parts/")));
+}
+
+/// Promise: A spool uploads several workers at once, with at most eight requests in progress.
+#[test]
+fn a_spool_uploads_with_eight_requests_at_once() {
+    let Some(server) = server() else { return };
+    let (mut machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let proxy = Proxy::start(&server.address());
+    machine.address = NOBODY.into();
+    machine.run(&["worker", "create", "--id", "first", "--store", &url]).assert_success();
+    let spools = machine.state.path().join("swarmletfs/spool");
+    let spool = fs::read_dir(spools).unwrap().next().unwrap().unwrap().path();
+    let options = StoreOptions::default().durability(Durability::None);
+    let store = options.open(spool.join("store")).unwrap();
+    let workers = scale(40).max(16);
+    for number in 0..workers {
+        let worker = store.create_worker(NewWorker::new("t").id(format!("w{number}"))).unwrap();
+        for file in ["outputs/a.md", "outputs/b.md", "outputs/c.md"] {
+            worker.put(file, &mut "content".as_bytes()).unwrap();
+        }
+        worker.finish(Finish::completed().result("Done.")).unwrap();
+    }
+    // Only the upload is measured: another process has the catalog.
+    let bucket = BucketWriter::open(Path::new(&url), &server.settings()).unwrap();
+    let _turn = CompactionTurn::take(&bucket, 0).unwrap().unwrap();
+    machine.address = proxy.address();
+    proxy.fail(WebFault::Late(Duration::from_millis(20)), 0, true);
+    proxy.most_at_once();
+    let begun = Instant::now();
+    machine.run(&["flush", "--store", &url]).assert_success();
+    let (time, requests, most) = (begun.elapsed(), proxy.heal(), proxy.most_at_once());
+    eprintln!("{workers} workers in {time:.1?}, {requests} requests, {most} at once");
+    assert!((4..=8).contains(&most), "{most} requests at once");
+    assert_eq!(machine.spooled(), ["first"]);
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    for number in 0..workers {
+        let files = recorded_files(&bucket, &format!("w{number}")).unwrap();
+        assert_eq!(files.len(), 4, "{number}: {files:?}");
+    }
 }
 
 /// Records workers one after the other until `end`. Returns their ids.

@@ -43,6 +43,12 @@ struct WorkerMark {
     mark: String,
 }
 
+/// The worker that a mark or a progress belongs to. Another one may have got its id since.
+#[derive(Deserialize)]
+struct ProgressOwner {
+    identity: EntryIdentity,
+}
+
 impl UploadProgress {
     /// Replaces the progress of the worker `id`.
     ///
@@ -85,6 +91,26 @@ impl UploadProgress {
             Ok(new.mark)
         };
         mark().with_context(|| self.cannot("write", id))
+    }
+
+    /// Removes the progress of the worker `id`, whose directory had the `identity`.
+    ///
+    /// # Errors
+    ///
+    /// The spool cannot be written.
+    pub(super) fn forget(&self, id: &Name, identity: EntryIdentity) -> anyhow::Result<()> {
+        let forget = |name: &str| -> PathResult<()> {
+            let folder = self.0.enter(&RelPath::parse(name)?)?;
+            let _lock = folder.lock()?;
+            let bytes = folder.read(id, SIZE_MAX)?.unwrap_or_default();
+            match serde_json::from_slice::<ProgressOwner>(&bytes) {
+                Ok(owner) if owner.identity != identity => Ok(()),
+                _ => folder.remove_all(id),
+            }
+        };
+        // A worker that was uploaded has both.
+        let forgotten = [MARKS, FILES].iter().try_for_each(|name| forget(name));
+        forgotten.with_context(|| self.cannot("forget", id))
     }
 
     /// Removes the progress of workers that `exists` does not find.

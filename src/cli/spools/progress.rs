@@ -46,8 +46,8 @@ impl SpoolFile {
 /// A version of a file on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileVersion {
-    inode: u64,
-    born: Time,
+    pub(crate) inode: u64,
+    pub(crate) born: Time,
     /// Size in bytes.
     pub(crate) size: u64,
     pub(crate) written: Time,
