@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::Value;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Store, read_range};
@@ -575,11 +576,79 @@ fn run_records_into_an_object_store() {
     assert_eq!(status_of(server, &prefix, "w2").as_deref(), Some("completed"));
     machine.run(&["apply", "w2", "--yes", "--store", &url]).assert_success();
     assert_eq!(fs::read_to_string(workspace.path().join("a.txt")).unwrap(), "new\n");
-    assert_eq!(machine.spooled(), [""; 0]);
     let bucket = server.open(&prefix, &server.settings()).unwrap();
     let log = bucket.open(&path("workers/w1/logs/execution.log")).unwrap();
     assert_eq!(read_range(&*log, 0, 99).unwrap(), b"looked\n");
     assert!(bucket.stat(&path("workers/w2/changes.json")).is_ok());
+}
+
+/// Promise: Changes of a worker of `run` in an object store can be taken back for seven days after
+/// `apply`, and applied again.
+#[test]
+fn applied_changes_of_a_worker_in_an_object_store_can_be_taken_back() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let workspace = tempfile::tempdir().unwrap();
+    let file = workspace.path().join("a.txt");
+    fs::write(&file, "old\n").unwrap();
+    let mut command = machine.command(&["run", "--engine", "copy", "--no-sandbox", "--id", "w1"]);
+    command.args(["--task", "Change a file", "--store", &url, "--workspace"]);
+    command.arg(workspace.path()).args(["--", "sh", "-c", "echo new > a.txt"]);
+    crate::cli::program::run(command).assert_success();
+    let decide = |decision: &str, content: &str| {
+        machine.run(&[decision, "w1", "--yes", "--store", &url]).assert_success();
+        assert_eq!(fs::read_to_string(&file).unwrap(), content, "{decision}");
+        assert_eq!(machine.spooled(), ["w1"]);
+    };
+    decide("apply", "new\n");
+    machine.run(&["flush", "--store", &url]).assert_success();
+    decide("undo", "old\n");
+    decide("apply", "new\n");
+    // The object store has both applications, and readers of a catalog look at the worker again.
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let record = |number: u64| -> Value {
+        let path = path(&format!("workers/w1/applied/{number}/applied.json"));
+        let bytes = read_range(&*bucket.open(&path).unwrap(), 0, 1 << 20).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    };
+    assert!(record(1)["undone_at"].is_string() && record(2)["undone_at"].is_null());
+    let keys = raw_keys(server, &prefix);
+    let ends = keys.iter().filter(|key| key.contains("-closed-w1")).count();
+    assert!(ends >= 3, "{keys:?}");
+    // A week later it leaves the spool.
+    let spools = machine.state.path().join("swarmletfs/spool");
+    let spool = fs::read_dir(spools).unwrap().next().unwrap().unwrap().path();
+    let applied = spool.join("store/workers/w1/applied/2/applied.json");
+    let mut old = record(2);
+    old["applied_at"] =
+        (Timestamp::now() - Duration::from_secs(7 * 86_400 + 60)).to_string().into();
+    fs::write(&applied, old.to_string()).unwrap();
+    machine.run(&["flush", "--store", &url]).assert_success();
+    assert_eq!(machine.spooled(), [""; 0]);
+}
+
+/// Promise: A worker that stays in the spool for `undo` makes room for others when the spool is
+/// half full.
+#[test]
+fn a_spool_that_is_half_full_forgets_applied_workers() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let workspace = tempfile::tempdir().unwrap();
+    let mut command = machine.command(&["run", "--engine", "copy", "--no-sandbox", "--id", "w1"]);
+    command.args(["--task", "Make a file", "--store", &url, "--workspace"]);
+    command.arg(workspace.path()).args(["--", "sh", "-c", "head -c 60000 /dev/zero > a"]);
+    crate::cli::program::run(command).assert_success();
+    machine.run(&["apply", "w1", "--yes", "--store", &url]).assert_success();
+    let create = |id: &str, size: &str| {
+        let create = ["worker", "create", "--id", id, "--store", &url, "--spool-max", size];
+        machine.run(&create).assert_success();
+    };
+    create("w2", "1M");
+    assert_eq!(machine.spooled(), ["w1", "w2"]);
+    create("w3", "110k");
+    assert_eq!(machine.spooled(), ["w2", "w3"]);
 }
 
 #[test]

@@ -69,6 +69,10 @@ impl SpoolSession {
         spool.make(bucket.scope())?;
         let end: Arc<Mutex<Option<Instant>>> = Arc::default();
         let mut size = spool.size()?;
+        if size >= space_max / 2 {
+            Uploader::new(&spool, bucket.clone(), end.clone())?.forget_applied()?;
+            size = spool.size()?;
+        }
         if size >= space_max {
             *end.lock() = Instant::now().checked_add(END_MAX);
             let uploader = Uploader::new(&spool, bucket.clone(), end.clone())?;

@@ -44,13 +44,15 @@ use crate::objects::{
 use crate::parallel::parallel_waits;
 use crate::store::{Disk, File, Store as _, Stream, Time};
 use crate::text::count;
-use swarmletfs_record::write::{EntryIdentity, Store, Worker, to_document};
+use swarmletfs_record::write::{EntryIdentity, Error as WriteError, Store, Worker, to_document};
 
 /// Maximum size of a file that is put as a whole each time, in bytes. A part that is smaller is put
 /// again when the file has grown.
 const SMALL: u64 = 256 << 10;
 /// Time without a change after which a large file that is no log is put before its worker ends.
 const REST: Duration = Duration::from_secs(10);
+/// Time for which a worker stays after its changes were applied, so that they can be taken back.
+const UNDO_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Size of the end of an uploaded file that is compared before a part follows, in bytes.
 const TAIL: u64 = 4 << 10;
 /// Files that the recorder appends to, and directories of such files.
@@ -297,14 +299,14 @@ impl Uploader {
         let mut upload =
             WorkerUpload { uploader: self, id, identity, disk: &disk, done: &mut done, report };
         upload.claim(&fields, &metadata, has_ended)?;
+        upload.reopen(&files, &metadata)?;
         let left_out = upload.upload_files(&files, has_ended)?;
         upload.delete_removed(&files)?;
         upload.put_metadata(&metadata)?;
         if has_ended {
             upload.close()?;
         }
-        let is_open = self.has_open_draft(id);
-        if has_ended && !left_out && !is_open {
+        if has_ended && !left_out && !self.is_needed(id, UNDO_TIME) {
             self.forget(worker, &done)?;
         }
         Ok(())
@@ -331,15 +333,43 @@ impl Uploader {
         }
     }
 
-    /// Returns true if the changes of the worker in its workspace wait for a decision.
-    fn has_open_draft(&self, id: &Name) -> bool {
-        match Draft::open(&self.store, id) {
-            Ok(None) => false,
-            Err(_) => true,
-            Ok(Some(_)) => Approval::open(&self.store, id.as_bytes())
-                .and_then(|approval| approval.review_state())
-                .map_or(true, |state| state.is_open() || state == ReviewState::Running),
+    /// Returns true if the changes of the worker in its workspace wait for a decision, or were
+    /// applied within `undo_time` and can be taken back.
+    fn is_needed(&self, id: &Name, undo_time: Duration) -> bool {
+        let is_needed = || {
+            if Draft::open(&self.store, id)?.is_none() {
+                return Ok(false);
+            }
+            let approval = Approval::open(&self.store, id.as_bytes())?;
+            let state = approval.review_state()?;
+            let is_recent = |at: Timestamp| {
+                Duration::try_from(at.duration_until(Timestamp::now()))
+                    .is_ok_and(|age| age < undo_time)
+            };
+            Ok(state.is_open()
+                || state == ReviewState::Running
+                || approval.applied_at()?.is_some_and(is_recent))
+        };
+        // It stays as long as nobody knows.
+        is_needed().unwrap_or_else(|_: WriteError| true)
+    }
+
+    /// Removes the workers that stay only because their changes could be taken back, unless another
+    /// process uploads.
+    ///
+    /// # Errors
+    ///
+    /// The spool cannot be read or written.
+    pub(crate) fn forget_applied(&self) -> anyhow::Result<()> {
+        let Some(_lock) = self.spool.lock(Instant::now())? else { return Ok(()) };
+        for id in self.store.worker_names()? {
+            let Ok(Some(worker)) = self.store.find_worker(&id) else { continue };
+            let done = self.progress.read(&id, worker.folder().identity()?)?.unwrap_or_default();
+            if done.is_closed && !self.is_needed(&id, Duration::ZERO) {
+                self.forget(&worker, &done)?;
+            }
         }
+        Ok(())
     }
 
     /// Removes a worker that is in the object store as a whole from the spool, unless it changed.
@@ -404,6 +434,17 @@ impl<'a> WorkerUpload<'a> {
         self.report.opened(&self.uploader.bucket, &worker)?;
         self.done.is_claimed = true;
         Ok(self.save()?)
+    }
+
+    /// Lets the end of the worker be announced again if something of it changed since.
+    fn reopen(&mut self, files: &[SpoolFile], metadata: &[u8]) -> Result<(), UploadStop> {
+        let is_same =
+            |file: &SpoolFile| file.is_metadata() || file.key().is_none() || self.done.has(file);
+        if self.done.is_closed && !(self.done.has_metadata(metadata) && files.iter().all(is_same)) {
+            self.done.is_closed = false;
+            self.save()?;
+        }
+        Ok(())
     }
 
     fn find_parts(&mut self) -> Result<(), UploadStop> {
