@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! place      makes and locks the directories of spools
-//! progress   writes the progress of uploads, and the mark by which the objects of a worker are known
+//! progress   writes the progress of uploads, and marks by which objects of a worker are known
 //! gate       bounds the requests of an upload
 //! upload     copies new parts of a spool to the object store
 //! direct     changes objects without a spool: notes on a worker, and notes of a supervisor

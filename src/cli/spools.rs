@@ -1,14 +1,15 @@
 //! The spools of this user, and what waits in them to be uploaded.
 //!
-//! A spool is a directory in the state folder. This module reads spools, also in a build that cannot
-//! upload them.
+//! A spool is a directory in the state folder. This module reads spools, also in a build that
+//! cannot upload them.
 
-mod progress;
+pub(super) mod progress;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use self::progress::{SpoolFile, UploadProgress};
 use super::discover::state_folder;
 use super::object_facts::Waiting;
 use super::terminal::display_path;
@@ -17,11 +18,6 @@ use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::{Disk, Kind, Store as _};
 use swarmletfs_record::write::{Dir, Durability, Store};
-
-pub(super) use progress::{
-    FILES, FileVersion, METADATA, SIZE_MAX, SpoolFile, UploadProgress, UploadedFile,
-    WorkerProgress, hash,
-};
 
 /// Directory of all spools, in the state folder.
 const FOLDER: &str = "spool";

@@ -26,8 +26,8 @@ impl RequestGate {
         RequestGate { end, is_closed: false.into(), free, was_freed }
     }
 
-    /// Waits until a request may begin. Returns `None` if none may begin any more. A thread that has
-    /// a turn must not wait for another one.
+    /// Waits until a request may begin. Returns `None` if none may begin any more. A thread that
+    /// has a turn must not wait for another one.
     pub(super) fn enter(&self) -> Option<RequestTurn<'_>> {
         let mut free = self.free.lock();
         while *free == 0 {

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::spools::{FILES, FileVersion, SIZE_MAX, UploadProgress, WorkerProgress, hash};
+use crate::cli::spools::progress::{
+    FILES, FileVersion, SIZE_MAX, UploadProgress, WorkerProgress, hash,
+};
 use crate::digest::to_hex;
 use crate::error::Result as PathResult;
 use crate::name::{Name, RelPath};

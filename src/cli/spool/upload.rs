@@ -28,10 +28,10 @@ use super::gate::{RequestGate, RequestTurn};
 use crate::approval::Approval;
 use crate::cli::object_facts::Waiting;
 use crate::cli::object_stores::announce;
-use crate::cli::spools::{
-    FileVersion, METADATA, Spool, SpoolFile, UploadProgress, UploadedFile, WORKERS, WorkerProgress,
-    hash, walk,
+use crate::cli::spools::progress::{
+    FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress, hash,
 };
+use crate::cli::spools::{Spool, WORKERS, walk};
 use crate::cli::terminal::{display_path, human_size};
 use crate::draft::Draft;
 use crate::error::Error as PathError;
@@ -306,7 +306,8 @@ impl Uploader {
         if has_ended {
             upload.close()?;
         }
-        if has_ended && !left_out && !self.is_needed(id, UNDO_TIME) {
+        // It stays as long as nobody knows.
+        if has_ended && !left_out && !self.is_needed(id, UNDO_TIME).unwrap_or(true) {
             self.forget(worker, &done)?;
         }
         Ok(())
@@ -335,23 +336,22 @@ impl Uploader {
 
     /// Returns true if the changes of the worker in its workspace wait for a decision, or were
     /// applied within `undo_time` and can be taken back.
-    fn is_needed(&self, id: &Name, undo_time: Duration) -> bool {
-        let is_needed = || {
-            if Draft::open(&self.store, id)?.is_none() {
-                return Ok(false);
-            }
-            let approval = Approval::open(&self.store, id.as_bytes())?;
-            let state = approval.review_state()?;
-            let is_recent = |at: Timestamp| {
-                Duration::try_from(at.duration_until(Timestamp::now()))
-                    .is_ok_and(|age| age < undo_time)
-            };
-            Ok(state.is_open()
-                || state == ReviewState::Running
-                || approval.applied_at()?.is_some_and(is_recent))
+    ///
+    /// # Errors
+    ///
+    /// What became of them cannot be read.
+    fn is_needed(&self, id: &Name, undo_time: Duration) -> Result<bool, WriteError> {
+        if Draft::open(&self.store, id)?.is_none() {
+            return Ok(false);
+        }
+        let approval = Approval::open(&self.store, id.as_bytes())?;
+        let state = approval.review_state()?;
+        let is_recent = |at: Timestamp| {
+            Duration::try_from(at.duration_until(Timestamp::now())).is_ok_and(|age| age < undo_time)
         };
-        // It stays as long as nobody knows.
-        is_needed().unwrap_or_else(|_: WriteError| true)
+        Ok(state.is_open()
+            || state == ReviewState::Running
+            || approval.applied_at()?.is_some_and(is_recent))
     }
 
     /// Removes the workers that stay only because their changes could be taken back, unless another
@@ -365,7 +365,7 @@ impl Uploader {
         for id in self.store.worker_names()? {
             let Ok(Some(worker)) = self.store.find_worker(&id) else { continue };
             let done = self.progress.read(&id, worker.folder().identity()?)?.unwrap_or_default();
-            if done.is_closed && !self.is_needed(&id, Duration::ZERO) {
+            if done.is_closed && !self.is_needed(&id, Duration::ZERO).unwrap_or(true) {
                 self.forget(&worker, &done)?;
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A process that finds many announcements writes an object first, if there is none or only an old
 //! one. The others find it and leave the work to that process. The object is deleted after a
-//! compaction that succeeded. After one that failed it stays, so that nobody tries again until it is
-//! old. It saves work and decides nothing: two compactions at once lose no row.
+//! compaction that succeeded. After one that failed it stays, so that nobody tries again until it
+//! is old. It saves work and decides nothing: two compactions at once lose no row.
 
 use std::time::Duration;
 
@@ -62,8 +62,8 @@ impl CompactionTurn<'_> {
     }
 }
 
-/// Returns true if the process that wrote `turn`, the id of a time, may still be at work. Clocks may
-/// differ.
+/// Returns true if the process that wrote `turn`, the id of a time, may still be at work. Clocks
+/// may differ.
 fn is_held(turn: &[u8], now: Timestamp) -> bool {
     let began = Uuid::try_parse_ascii(turn).ok().and_then(|id| id.get_timestamp());
     let began = began.and_then(|began| i64::try_from(began.to_unix().0).ok());
