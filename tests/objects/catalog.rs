@@ -284,6 +284,8 @@ fn any_order_of_changes_and_compactions_shows_what_is_there() {
     for _ in 0..scale(4) {
         let bucket = TestBucket::new(server);
         bucket.put("supervisor/notes/a.md", "a");
+        // A store without workers gets no catalog.
+        bucket.put_worker("first", "completed");
         let mut is_foreign = false;
         for step in 0..30 {
             let id = format!("w{}", rng.u8(0..6));
