@@ -75,6 +75,7 @@ mod serve;
 mod sizes;
 #[cfg_attr(not(feature = "object-store"), path = "cli/no_spool.rs")]
 mod spool;
+mod spools;
 mod store_selection;
 mod sync;
 mod sync_ends;

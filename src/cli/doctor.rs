@@ -9,6 +9,7 @@ mod fuse;
 mod listing;
 mod machine;
 mod recording;
+mod spools;
 mod stores;
 mod workers;
 
@@ -52,7 +53,7 @@ Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
 --json prints one object: version (2), problems and notes (their numbers), findings (each with \
 topic, check, level, about, says, cure), and the facts: program, kernel, fuse, run, stores, \
-places, view, limits, mounts. The schema is docs/doctor.schema.json.";
+places, spools, view, limits, mounts. The schema is docs/doctor.schema.json.";
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -103,6 +104,8 @@ struct DoctorReport {
     stores: Vec<stores::StoreFacts>,
     /// Places where programs leave sessions; empty if the stores were named.
     places: Vec<stores::PlaceFacts>,
+    /// Spools of this user in which something waits to be uploaded; empty with `--owner`.
+    spools: Vec<spools::SpoolFacts>,
     /// Content of a mount with the same options; null if no store can be read.
     view: Option<stores::ViewFacts>,
     limits: machine::Limits,
@@ -158,6 +161,7 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
         run,
         stores: stores.stores,
         places: stores.places,
+        spools: stores.spools,
         view: stores.view,
         limits,
         mounts,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::store::Time;
+
 /// How an object store is listed.
 #[derive(Debug)]
 pub(crate) struct ListingFacts {
@@ -52,11 +54,22 @@ pub(crate) struct Waiting {
     pub(crate) workers: u64,
     /// Workers among them that have ended.
     pub(crate) ended: u64,
+    /// Time of the oldest of the files.
+    pub(crate) since: Option<Time>,
+    /// Workers that no time was left for.
+    pub(crate) uncounted: u64,
 }
 
 impl Waiting {
+    /// Adds a file that was written at `written`.
+    pub(crate) fn add(&mut self, bytes: u64, written: Option<Time>) {
+        self.files += 1;
+        self.bytes += bytes;
+        self.since = self.since.into_iter().chain(written).min();
+    }
+
     pub(crate) fn is_none(&self) -> bool {
-        self.files == 0 && self.workers == 0
+        self.files == 0 && self.uncounted == 0
     }
 }
 

@@ -21,8 +21,9 @@ use crate::cache::DiskCache;
 use crate::catalog::{Freshness, Source};
 use crate::name::{Name, RelPath};
 use crate::objects::{
-    self, Bucket, BucketWriter, Compaction, ConditionSupport, ObjectSettings, OpenError, PutError,
-    RequestCounts, RequestFailure, WholeSearch, WorkerNews, find_conditions,
+    self, Bucket, BucketWriter, CatalogError, Compaction, CompactionTurn, ConditionSupport,
+    ObjectSettings, OpenError, PutError, RequestCounts, RequestFailure, WholeSearch, WorkerNews,
+    find_conditions,
 };
 use crate::render::list::WorkerQuery;
 use crate::store::{Store, Time, is_object_url};
@@ -146,17 +147,34 @@ pub(super) fn catalog(
     })
 }
 
-/// Brings the catalog up to date if [`WAITING_MAX`] announcements wait.
+/// Brings the catalog at `writer` up to date if [`WAITING_MAX`] announcements wait and no other
+/// process does so. Within `time`, if it is given, as many announcements are taken as there is time
+/// for.
 ///
 /// # Errors
 ///
 /// It cannot be read or written, or cannot have a catalog.
-pub(super) fn catalog_if_many_wait(url: &Path) -> anyhow::Result<()> {
-    let writer = BucketWriter::open(url, &ObjectSettings::default())?;
-    let waiting = Compaction::waiting(&writer).context("cannot list what was announced")?;
-    if waiting >= WAITING_MAX {
-        catalog(url, true, QuietArg::new(true))?;
+pub(super) fn catalog_if_many_wait(
+    writer: &BucketWriter,
+    time: Option<Duration>,
+) -> anyhow::Result<()> {
+    let url = Path::new(writer.url());
+    let cannot = || format!("cannot bring the catalog of {} up to date", display_path(url));
+    let turn = CompactionTurn::take(writer, WAITING_MAX).with_context(cannot)?;
+    let Some(turn) = turn else { return Ok(()) };
+    let settings = ObjectSettings { cache: open_cache(), ..ObjectSettings::default() };
+    let described = describe_workers(url, &settings)?;
+    let compaction = Compaction::new(writer, &settings, &described);
+    let made = match time {
+        Some(time) => compaction.within(time).run(WholeSearch::IfOlder(Duration::MAX)),
+        None => compaction.run(WholeSearch::IfOlder(WHOLE_EVERY)),
+    };
+    match made {
+        // Others brought it up to date.
+        Err(CatalogError::Contended(_)) => {}
+        made => drop(made.with_context(cannot)?),
     }
+    turn.end();
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 //! A command that writes to `s3://…` writes to a store of its own user on this machine, exactly as
 //! to any other store. Its files are then uploaded, so a command works without a connection, and a
 //! crash loses none of them. A worker that has ended and lies in the object
-//! store as a whole is removed from the spool.
+//! store as a whole is removed from the spool. `spools` reads spools.
 //!
 //! ```text
-//! place      the directories of spools, their contents and their lock
-//! progress   the progress of uploads, and the mark by which the objects of a worker are known
+//! place      makes and locks the directories of spools
+//! progress   writes the progress of uploads, and marks by which objects of a worker are known
+//! gate       bounds the requests of an upload
 //! upload     copies new parts of a spool to the object store
 //! direct     changes objects without a spool: notes on a worker, and notes of a supervisor
 //! session    the spool of one command: uploads while it runs and at its end
@@ -16,6 +17,7 @@
 
 mod direct;
 mod flushing;
+mod gate;
 mod place;
 mod progress;
 mod session;

@@ -130,7 +130,7 @@ fn faults(report: &Value) -> Vec<String> {
 }
 
 #[track_caller]
-fn check_shape(report: &Value) {
+pub fn check_shape(report: &Value) {
     assert_eq!(faults(report), Vec::<String>::new(), "{report:#}");
     let findings = report["findings"].as_array().unwrap();
     for (key, level) in [("problems", "problem"), ("notes", "note")] {

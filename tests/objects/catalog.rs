@@ -2,6 +2,7 @@
 
 mod broken;
 mod concurrent;
+mod ended;
 mod flood;
 mod providers;
 mod transcripts;

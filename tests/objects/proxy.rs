@@ -28,6 +28,8 @@ pub enum WebFault {
     /// The header announces a byte less than the range has.
     WrongLength,
     Slow,
+    /// The request is made after this time.
+    Late(Duration),
     /// The answer comes with [`TRICKLE`] bytes a second.
     Trickle,
     /// The request is made, and the connection ends without an answer.
@@ -60,10 +62,18 @@ struct FaultyRequests {
     edit: Option<ListingEdit>,
 }
 
+/// The number of requests in progress, and the most there were at once.
+#[derive(Default)]
+struct RequestsInProgress {
+    now: usize,
+    most: usize,
+}
+
 /// A proxy; it ends with the process.
 pub struct Proxy {
     port: u16,
     requests: Arc<Mutex<FaultyRequests>>,
+    progress: Arc<Mutex<RequestsInProgress>>,
 }
 
 impl Proxy {
@@ -72,15 +82,21 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let requests: Arc<Mutex<FaultyRequests>> = Arc::default();
-        let (shared, upstream) = (requests.clone(), upstream.to_owned());
+        let progress: Arc<Mutex<RequestsInProgress>> = Arc::default();
+        let (shared, upstream) = ((requests.clone(), progress.clone()), upstream.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (shared, upstream) = (shared.clone(), upstream.clone());
                 // A client that goes away is no error.
-                thread::spawn(move || drop(serve(client, &upstream, &shared)));
+                thread::spawn(move || drop(serve(client, &upstream, &shared.0, &shared.1)));
             }
         });
-        Proxy { port, requests }
+        Proxy { port, requests, progress }
+    }
+
+    /// Returns the most requests that were in progress at once since the last call.
+    pub fn most_at_once(&self) -> usize {
+        std::mem::take(&mut self.progress.lock().most)
     }
 
     /// Returns the number of requests since [`Proxy::fail`].
@@ -115,11 +131,29 @@ fn serve(
     mut client: TcpStream,
     upstream: &str,
     requests: &Mutex<FaultyRequests>,
+    progress: &Mutex<RequestsInProgress>,
 ) -> std::io::Result<()> {
     let (request, content) = read_request(&mut client)?;
     if request.is_empty() {
         return Ok(());
     }
+    {
+        let mut progress = progress.lock();
+        progress.now += 1;
+        progress.most = progress.most.max(progress.now);
+    }
+    let served = answer(client, &request, &content, upstream, requests);
+    progress.lock().now -= 1;
+    served
+}
+
+fn answer(
+    mut client: TcpStream,
+    request: &[u8],
+    content: &[u8],
+    upstream: &str,
+    requests: &Mutex<FaultyRequests>,
+) -> std::io::Result<()> {
     let (fault, edit) = {
         let mut requests = requests.lock();
         let number = requests.count;
@@ -150,10 +184,11 @@ fn serve(
         }
         Some(WebFault::Reset) => return client.shutdown(Shutdown::Both),
         Some(WebFault::Slow) => thread::sleep(SLOW),
+        Some(WebFault::Late(time)) => thread::sleep(time),
         Some(WebFault::Blocked) => return client.read_to_end(&mut Vec::new()).map(drop),
         _ => {}
     }
-    let mut answer = exchange(upstream, &request, &content)?;
+    let mut answer = exchange(upstream, request, content)?;
     let has = |text: &[u8]| request.windows(text.len()).any(|part| part == text);
     if let Some(edit) = edit.filter(|_| has(b"list-type=2") && !has(b"%2Fcatalog%2F")) {
         let text = String::from_utf8(answer).unwrap();

@@ -8,19 +8,24 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::Value;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Store, read_range};
+use swarmletfs_objects::{BucketWriter, CompactionTurn};
+use swarmletfs_record::write::{Durability, Finish, NewWorker, StoreOptions};
 
 use super::proxy::{Proxy, WebFault};
-use super::recorder::{Machine, files_in_bucket, session, take_step, try_files_in_bucket};
+use super::recorder::{
+    Machine, files_in_bucket, files_in_store, recorded_files, session, take_step, worker_ids,
+};
 use super::server::{Server, new_prefix, server, url};
 use crate::cli::program::{swarmletfs, wait_timeout};
 use crate::support::patience;
-use crate::support::scale::{is_exhaustive, sample, scale};
+use crate::support::scale::{is_exhaustive, rng, sample, scale};
 
 /// Longest time of a command that uploads.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 /// An address at which nobody listens.
 const NOBODY: &str = "127.0.0.1:9";
 
@@ -49,9 +54,7 @@ fn files_in_folder(machine: &Machine<'_>, id: &str) -> BTreeMap<String, Vec<u8>>
     for step in session(id) {
         take_step(machine, &step, store).assert_success();
     }
-    let disk = swarmletfs_base::store::Disk::open(Path::new(store)).unwrap();
-    let seen = crate::support::see_folder(&super::tree(disk), "workers").unwrap();
-    super::recorder::files_of(seen)
+    files_in_store(&swarmletfs_base::store::Disk::open(Path::new(store)).unwrap())
 }
 
 /// Returns the messages without their times.
@@ -124,8 +127,7 @@ fn assert_arrived(server: &Server, machine: &Machine<'_>, prefix: &str, case: &s
 }
 
 fn raw_keys(server: &Server, prefix: &str) -> Vec<String> {
-    let bucket =
-        swarmletfs_objects::BucketWriter::open(Path::new(&url(prefix)), &server.settings());
+    let bucket = BucketWriter::open(Path::new(&url(prefix)), &server.settings());
     bucket.unwrap().list("").unwrap().into_iter().map(|entry| entry.key).collect()
 }
 
@@ -246,6 +248,54 @@ fn offline_recording_waits_for_a_flush() {
     assert!(again.assert_success().out.contains("uploaded 0 files"), "{again:#?}");
 }
 
+/// Promise: `doctor` names the spools of the user with what waits in each and since when, and says
+/// how to upload it.
+#[test]
+fn doctor_names_the_spools_in_which_something_waits() {
+    let Some(server) = server() else { return };
+    let (mut machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("swarm");
+    machine.run(&["init", store.to_str().unwrap()]).assert_success();
+    let doctor = |machine: &Machine<'_>, more: &[&str]| {
+        let mut arguments = vec!["doctor", "--json", "--store", store.to_str().unwrap()];
+        arguments.extend(more);
+        let report: Value = serde_json::from_str(&machine.run(&arguments).out).unwrap();
+        crate::cli::doctor::check_shape(&report);
+        let findings = report["findings"].as_array().unwrap().iter();
+        let waiting = findings.filter(|finding| finding["check"] == "waiting").cloned().collect();
+        (report["spools"].clone(), waiting)
+    };
+    let none: (Value, Vec<Value>) = doctor(&machine, &[]);
+    assert_eq!(none, (serde_json::json!([]), Vec::new()));
+    machine.address = NOBODY.into();
+    for id in ["w1", "w2"] {
+        machine.run(&["worker", "create", "--id", id, "--store", &url]).assert_success();
+    }
+    machine.run(&["worker", "finish", "w1", "--store", &url]).assert_success();
+    let (spools, findings) = doctor(&machine, &[]);
+    let spool = &spools[0];
+    assert_eq!(
+        (&spool["url"], &spool["workers"], &spool["ended"]),
+        (&url.clone().into(), &2.into(), &1.into())
+    );
+    assert!(spool["bytes"].as_u64() > Some(0) && spool["since"].is_string(), "{spool}");
+    assert_eq!(findings.len(), 1);
+    let says = findings[0]["says"].as_str().unwrap();
+    assert!(says.contains(&url) && says.contains(", since 20"), "{says}");
+    let flush = format!("`swarmletfs flush --store {url}` uploads them");
+    assert_eq!(findings[0]["cure"], flush.as_str());
+    // A spool says nothing about owners.
+    assert_eq!(doctor(&machine, &["--owner", "alice"]), none);
+    machine.address = server.address();
+    machine.run(&["worker", "finish", "w2", "--store", &url]).assert_success();
+    machine.run(&["flush", "--store", &url]).assert_success();
+    let (spools, findings) = doctor(&machine, &[]);
+    assert_eq!(spools, serde_json::json!([]));
+    assert_eq!(findings[0]["level"], "ok", "{findings:?}");
+}
+
 /// Promise: Two machines never share the id of a worker in an object store: the second one gets an
 /// error, or keeps its worker in its spool.
 #[test]
@@ -363,6 +413,46 @@ fn a_growing_file_is_always_a_beginning() {
     assert!(!raw_keys(server, &prefix).iter().any(|key| key.contains(".parts/")));
 }
 
+/// Promise: A spool uploads several workers at once, with at most eight requests in progress.
+#[test]
+fn a_spool_uploads_with_eight_requests_at_once() {
+    let Some(server) = server() else { return };
+    let (mut machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let proxy = Proxy::start(&server.address());
+    machine.address = NOBODY.into();
+    machine.run(&["worker", "create", "--id", "first", "--store", &url]).assert_success();
+    let spools = machine.state.path().join("swarmletfs/spool");
+    let spool = fs::read_dir(spools).unwrap().next().unwrap().unwrap().path();
+    let options = StoreOptions::default().durability(Durability::None);
+    let store = options.open(spool.join("store")).unwrap();
+    let workers = scale(40).max(16);
+    for number in 0..workers {
+        let worker = store.create_worker(NewWorker::new("t").id(format!("w{number}"))).unwrap();
+        for file in ["outputs/a.md", "outputs/b.md", "outputs/c.md"] {
+            worker.put(file, &mut "content".as_bytes()).unwrap();
+        }
+        worker.finish(Finish::completed().result("Done.")).unwrap();
+    }
+    // Only the upload is measured: another process has the catalog.
+    let bucket = BucketWriter::open(Path::new(&url), &server.settings()).unwrap();
+    let _turn = CompactionTurn::take(&bucket, 0).unwrap().unwrap();
+    machine.address = proxy.address();
+    proxy.fail(WebFault::Late(Duration::from_millis(20)), 0, true);
+    proxy.most_at_once();
+    let begun = Instant::now();
+    machine.run(&["flush", "--store", &url]).assert_success();
+    let (time, requests, most) = (begun.elapsed(), proxy.heal(), proxy.most_at_once());
+    eprintln!("{workers} workers in {time:.1?}, {requests} requests, {most} at once");
+    assert!((4..=8).contains(&most), "{most} requests at once");
+    assert_eq!(machine.spooled(), ["first"]);
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    for number in 0..workers {
+        let files = recorded_files(&bucket, &format!("w{number}")).unwrap();
+        assert_eq!(files.len(), 4, "{number}: {files:?}");
+    }
+}
+
 /// Records workers one after the other until `end`. Returns their ids.
 fn record_until(machine: &Machine<'_>, url: &str, recorder: usize, end: Instant) -> Vec<String> {
     let mut ids = Vec::new();
@@ -376,19 +466,30 @@ fn record_until(machine: &Machine<'_>, url: &str, recorder: usize, end: Instant)
     ids
 }
 
-/// Reads the workers until `end`. Each file must be as the session writes it.
+/// Returns the recorded files of a worker of [`session`], by their paths in its directory.
+fn files_of_session(machine: &Machine<'_>) -> BTreeMap<String, Vec<u8>> {
+    let files = without_times(files_in_folder(machine, "w1")).into_iter();
+    files.map(|(path, bytes)| (path.strip_prefix("w1/").unwrap().to_owned(), bytes)).collect()
+}
+
+/// Reads the workers until `end`. Each file must begin as the session writes it. Returns the number
+/// of files.
 fn read_until(server: &Server, prefix: &str, end: Instant) -> usize {
-    let expected = without_times(files_in_folder(&Machine::new(server), "w1"));
-    let mut reads = 0;
+    let expected = files_of_session(&Machine::new(server));
+    let (mut reads, mut rng) = (0, rng());
     while Instant::now() < end {
-        // A file may be replaced while it is read, which is an error.
-        let Some(files) = try_files_in_bucket(server, prefix) else { continue };
-        for (path, bytes) in without_times(files) {
-            let name = path.splitn(3, '/').last().unwrap();
-            let whole = expected.iter().find(|(path, _)| path.ends_with(&format!("/{name}")));
-            let (_, whole) = whole.unwrap_or_else(|| panic!("{path}"));
-            assert!(whole.starts_with(&bytes), "{path} is no beginning");
-            reads += 1;
+        let bucket = swarmletfs_objects::open_if_any(Path::new(&url(prefix)), &server.settings());
+        let Some(bucket) = bucket.unwrap() else { continue };
+        let mut ids = worker_ids(&bucket);
+        rng.shuffle(&mut ids);
+        for id in ids.iter().take_while(|_| Instant::now() < end) {
+            // A file may be replaced while it is read, which is an error.
+            let Ok(files) = recorded_files(&bucket, id) else { continue };
+            for (path, bytes) in without_times(files) {
+                let whole = expected.get(&path).unwrap_or_else(|| panic!("{id}/{path}"));
+                assert!(whole.starts_with(&bytes), "{id}/{path} is no beginning");
+                reads += 1;
+            }
         }
     }
     reads
@@ -418,20 +519,30 @@ fn record_and_read(recorders: usize, readers: usize, time: Duration) {
         machine.run(&["flush", "--store", &url]).assert_success();
         assert_eq!(machine.spooled(), [""; 0]);
     }
-    let mut outputs = BTreeMap::<String, usize>::new();
-    for path in files_in_bucket(server, &prefix).into_keys() {
-        let id = path.split('/').nth(1).unwrap_or_default();
-        *outputs.entry(id.to_owned()).or_default() += 1;
-    }
+    let expected = files_of_session(&machines[0]);
     let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let (mut lost, mut mixed) = (Vec::new(), Vec::new());
     for id in &ids {
-        let file = bucket.open(&path(&format!("workers/{id}/metadata.json"))).unwrap();
-        let metadata = read_range(&*file, 0, 1 << 20).unwrap();
-        let metadata: Value = serde_json::from_slice(&metadata).unwrap();
-        assert_eq!(metadata["status"], "failed", "{id}");
-        assert!(outputs.get(id) >= Some(&4), "{id} has {:?} files", outputs.get(id));
+        let metadata = bucket.open(&path(&format!("workers/{id}/metadata.json")));
+        let metadata = metadata.and_then(|file| read_range(&*file, 0, 1 << 20)).unwrap_or_default();
+        let metadata: Value = serde_json::from_slice(&metadata).unwrap_or_default();
+        let found = without_times(recorded_files(&bucket, id).unwrap_or_default());
+        if metadata["status"] != "failed" || expected.keys().any(|path| !found.contains_key(path)) {
+            lost.push(id);
+        }
+        if found.iter().any(|(path, bytes)| expected.get(path) != Some(bytes)) {
+            mixed.push(id);
+        }
     }
-    eprintln!("{} workers by {recorders} recorders, {reads} reads by {readers} readers", ids.len());
+    eprintln!(
+        "{} workers by {recorders} recorders, {reads} files read by {readers} readers, {} lost, {} \
+         mixed",
+        ids.len(),
+        lost.len(),
+        mixed.len()
+    );
+    assert!(lost.is_empty() && mixed.is_empty(), "lost {lost:?}, mixed {mixed:?}");
+    assert_eq!(worker_ids(&bucket).len(), ids.len());
 }
 
 #[test]
@@ -465,11 +576,79 @@ fn run_records_into_an_object_store() {
     assert_eq!(status_of(server, &prefix, "w2").as_deref(), Some("completed"));
     machine.run(&["apply", "w2", "--yes", "--store", &url]).assert_success();
     assert_eq!(fs::read_to_string(workspace.path().join("a.txt")).unwrap(), "new\n");
-    assert_eq!(machine.spooled(), [""; 0]);
     let bucket = server.open(&prefix, &server.settings()).unwrap();
     let log = bucket.open(&path("workers/w1/logs/execution.log")).unwrap();
     assert_eq!(read_range(&*log, 0, 99).unwrap(), b"looked\n");
     assert!(bucket.stat(&path("workers/w2/changes.json")).is_ok());
+}
+
+/// Promise: Changes of a worker of `run` in an object store can be taken back for seven days after
+/// `apply`, and applied again.
+#[test]
+fn applied_changes_of_a_worker_in_an_object_store_can_be_taken_back() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let workspace = tempfile::tempdir().unwrap();
+    let file = workspace.path().join("a.txt");
+    fs::write(&file, "old\n").unwrap();
+    let mut command = machine.command(&["run", "--engine", "copy", "--no-sandbox", "--id", "w1"]);
+    command.args(["--task", "Change a file", "--store", &url, "--workspace"]);
+    command.arg(workspace.path()).args(["--", "sh", "-c", "echo new > a.txt"]);
+    crate::cli::program::run(command).assert_success();
+    let decide = |decision: &str, content: &str| {
+        machine.run(&[decision, "w1", "--yes", "--store", &url]).assert_success();
+        assert_eq!(fs::read_to_string(&file).unwrap(), content, "{decision}");
+        assert_eq!(machine.spooled(), ["w1"]);
+    };
+    decide("apply", "new\n");
+    machine.run(&["flush", "--store", &url]).assert_success();
+    decide("undo", "old\n");
+    decide("apply", "new\n");
+    // The object store has both applications, and readers of a catalog look at the worker again.
+    let bucket = server.open(&prefix, &server.settings()).unwrap();
+    let record = |number: u64| -> Value {
+        let path = path(&format!("workers/w1/applied/{number}/applied.json"));
+        let bytes = read_range(&*bucket.open(&path).unwrap(), 0, 1 << 20).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    };
+    assert!(record(1)["undone_at"].is_string() && record(2)["undone_at"].is_null());
+    let keys = raw_keys(server, &prefix);
+    let ends = keys.iter().filter(|key| key.contains("-closed-w1")).count();
+    assert!(ends >= 3, "{keys:?}");
+    // A week later it leaves the spool.
+    let spools = machine.state.path().join("swarmletfs/spool");
+    let spool = fs::read_dir(spools).unwrap().next().unwrap().unwrap().path();
+    let applied = spool.join("store/workers/w1/applied/2/applied.json");
+    let mut old = record(2);
+    old["applied_at"] =
+        (Timestamp::now() - Duration::from_secs(7 * 86_400 + 60)).to_string().into();
+    fs::write(&applied, old.to_string()).unwrap();
+    machine.run(&["flush", "--store", &url]).assert_success();
+    assert_eq!(machine.spooled(), [""; 0]);
+}
+
+/// Promise: A worker that stays in the spool for `undo` makes room for others when the spool is
+/// half full.
+#[test]
+fn a_spool_that_is_half_full_forgets_applied_workers() {
+    let Some(server) = server() else { return };
+    let (machine, prefix) = (Machine::new(server), new_prefix());
+    let url = url(&prefix);
+    let workspace = tempfile::tempdir().unwrap();
+    let mut command = machine.command(&["run", "--engine", "copy", "--no-sandbox", "--id", "w1"]);
+    command.args(["--task", "Make a file", "--store", &url, "--workspace"]);
+    command.arg(workspace.path()).args(["--", "sh", "-c", "head -c 60000 /dev/zero > a"]);
+    crate::cli::program::run(command).assert_success();
+    machine.run(&["apply", "w1", "--yes", "--store", &url]).assert_success();
+    let create = |id: &str, size: &str| {
+        let create = ["worker", "create", "--id", id, "--store", &url, "--spool-max", size];
+        machine.run(&create).assert_success();
+    };
+    create("w2", "1M");
+    assert_eq!(machine.spooled(), ["w1", "w2"]);
+    create("w3", "110k");
+    assert_eq!(machine.spooled(), ["w2", "w3"]);
 }
 
 #[test]

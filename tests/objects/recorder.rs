@@ -5,13 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Store, read_whole};
 use tempfile::TempDir;
 
 use super::server::{Server, url};
-use super::tree;
 use crate::cli::program::{CommandOutput, run, swarmletfs};
 use crate::recording::store::input;
-use crate::support::{Seen, see_folder};
 
 pub struct Machine<'a> {
     server: &'a Server,
@@ -94,35 +95,55 @@ pub fn take_step(machine: &Machine<'_>, (arguments, stdin): &Step, store: &str) 
     machine.run_with(&arguments, stdin)
 }
 
-/// Returns the files of all workers in the object store; empty if there are none. Times and paths
-/// in JSON differ between recordings, and are left out.
+/// Maximum size of a recorded file, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+/// Directories and files of a worker that the commands of a session write.
+const RECORDED: [&str; 4] = ["tool_calls", "outputs", "result.txt", "thread.jsonl"];
+
+/// Returns the recorded files of all workers in the object store; empty if there are none.
 pub fn files_in_bucket(server: &Server, prefix: &str) -> BTreeMap<String, Vec<u8>> {
-    try_files_in_bucket(server, prefix).unwrap()
-}
-
-/// Returns the files as [`files_in_bucket`] does; `None` if one cannot be read now.
-pub fn try_files_in_bucket(server: &Server, prefix: &str) -> Option<BTreeMap<String, Vec<u8>>> {
     let opened = swarmletfs_objects::open_if_any(Path::new(&url(prefix)), &server.settings());
-    match opened.unwrap() {
-        Some(bucket) => Some(files_of(see_folder(&tree(bucket), "workers").ok()?)),
-        None => Some(BTreeMap::new()),
-    }
+    opened.unwrap().map(|bucket| files_in_store(&bucket)).unwrap_or_default()
 }
 
-/// Returns the files that the recorder wrote, from a tree of all workers.
-pub fn files_of(seen: BTreeMap<Vec<u8>, Seen>) -> BTreeMap<String, Vec<u8>> {
-    let is_recorded = |path: &str| {
-        ["/tool_calls/", "/outputs/", "/result.txt", "/thread.jsonl"]
-            .iter()
-            .any(|part| path.contains(part))
-    };
-    seen.into_iter()
-        .filter_map(|(path, seen)| {
-            let path = String::from_utf8(path).unwrap();
-            match seen {
-                Seen::File { bytes, .. } if is_recorded(&path) => Some((path, bytes)),
-                _ => None,
+/// Returns the recorded files of all workers of a store, with the directory of each worker.
+pub fn files_in_store(store: &dyn Store) -> BTreeMap<String, Vec<u8>> {
+    let ids = worker_ids(store).into_iter();
+    let files = ids.flat_map(|id| {
+        let files = recorded_files(store, &id).unwrap().into_iter();
+        files.map(move |(path, bytes)| (format!("{id}/{path}"), bytes))
+    });
+    files.collect()
+}
+
+/// Returns the ids of the workers of a store.
+pub fn worker_ids(store: &dyn Store) -> Vec<String> {
+    let entries = store.list(&RelPath::parse("workers").unwrap()).unwrap_or_default();
+    entries.into_iter().map(|entry| entry.name.to_text().into_owned()).collect()
+}
+
+/// Returns the recorded files of a worker, by their paths in its directory. Nothing is generated.
+///
+/// # Errors
+///
+/// A file cannot be read, such as one that was replaced meanwhile.
+pub fn recorded_files(store: &dyn Store, id: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+    let top = RelPath::parse(format!("workers/{id}"))?;
+    let (mut files, mut folders) = (BTreeMap::new(), vec![RelPath::root()]);
+    while let Some(folder) = folders.pop() {
+        for entry in store.list(&top.join_path(&folder))? {
+            let path = folder.join(&entry.name);
+            let first = path.names().next().unwrap();
+            if !RECORDED.iter().any(|name| first.as_bytes() == name.as_bytes()) {
+                continue;
             }
-        })
-        .collect()
+            if entry.kind == Kind::Folder {
+                folders.push(path);
+                continue;
+            }
+            let bytes = read_whole(store, &top.join_path(&path), FILE_MAX)?.unwrap_or_default();
+            files.insert(path.to_text().into_owned(), bytes);
+        }
+    }
+    Ok(files)
 }

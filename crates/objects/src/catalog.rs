@@ -11,6 +11,7 @@
 //! files            reads and writes files of rows for compactions
 //! packing          keeps the files with contents of transcripts
 //! conditions       finds out whether the store honors conditions of writes
+//! turn             which process brings the catalog up to date, where many could
 //! compaction       writes rows for workers that changed, and replaces the manifest
 //! ```
 //!
@@ -27,12 +28,14 @@ mod problem;
 mod reading;
 mod rows;
 mod transcripts;
+mod turn;
 
 pub use compaction::{CatalogReport, Compaction, DescribeWorkers, WholeSearch, announce};
 pub use conditions::{ConditionSupport, find_conditions};
 pub use layout::{MANIFEST as CATALOG_MANIFEST, WorkerNews};
 pub use problem::CatalogError;
 pub use reading::CatalogFacts;
+pub use turn::CompactionTurn;
 
 pub(crate) use layout::{
     Announcement, CATALOG, ObjectsByWorker, ROOT, is_announced_open, looks_max, news_by_worker,

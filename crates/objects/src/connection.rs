@@ -243,6 +243,13 @@ impl Connection {
         self.list_pages(prefix, "", None, keys_max).await
     }
 
+    /// Returns the number of keys that begin with `prefix` in the first page of a listing: all of
+    /// them if they are fewer than 1,000.
+    pub(crate) async fn count_page(&self, prefix: &str) -> Result<usize, RequestFailure> {
+        let page = self.remote.list_paginated(Some(prefix), PaginatedListOptions::default());
+        Ok(self.within_deadline(page, Purpose::List).await?.result.objects.len())
+    }
+
     /// Lists the objects whose keys begin with `prefix` and `beneath`, with their paths from
     /// `prefix`.
     pub(crate) async fn list_beneath(

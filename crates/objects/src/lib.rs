@@ -54,8 +54,8 @@ use swarmletfs_base::name::printable_path;
 pub use bucket::Bucket;
 pub use bytes::Bytes;
 pub use catalog::{
-    CATALOG_MANIFEST, CatalogError, CatalogFacts, CatalogReport, Compaction, ConditionSupport,
-    DescribeWorkers, WholeSearch, WorkerNews, announce, find_conditions,
+    CATALOG_MANIFEST, CatalogError, CatalogFacts, CatalogReport, Compaction, CompactionTurn,
+    ConditionSupport, DescribeWorkers, WholeSearch, WorkerNews, announce, find_conditions,
 };
 pub use failure::RequestFailure;
 pub use parts::{file_of_part, part_key, parts_prefix};

@@ -412,6 +412,13 @@ impl BucketWriter {
         Ok(entries.collect())
     }
 
+    /// Returns the number of keys that begin with `prefix` in the first page of a listing.
+    pub(crate) fn count_page(&self, prefix: &str) -> Result<usize, RequestFailure> {
+        let connection = self.connection.clone();
+        let beneath = format!("{}{prefix}", self.url.prefix);
+        self.connection.wait(self.patience(), async move { connection.count_page(&beneath).await })
+    }
+
     fn object(&self, key: &str) -> Result<Key, RequestFailure> {
         let key = format!("{}{key}", self.url.prefix);
         Key::parse(&key)

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Finding;
 use super::recording::{RecordingFacts, RecordingInspection};
+use super::spools::{SpoolFacts, inspect_spools};
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, is_own_mount};
 use crate::cli::diagnosis::Diagnosis;
@@ -45,6 +46,7 @@ const HEAD_MAX: usize = 256 << 10;
 pub(super) struct Stores {
     pub(super) stores: Vec<StoreFacts>,
     pub(super) places: Vec<PlaceFacts>,
+    pub(super) spools: Vec<SpoolFacts>,
     pub(super) view: Option<ViewFacts>,
     pub(super) findings: Vec<Finding>,
 }
@@ -130,6 +132,12 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
         let used: Vec<&str> = result.stores.iter().map(|store| store.path.as_str()).collect();
         let (places, findings) = inspect_places(&used, arguments);
         result.places = places;
+        result.findings.extend(findings);
+    }
+    // With an owner, nothing of other owners is revealed.
+    if arguments.owner.is_none() {
+        let (spools, findings) = inspect_spools();
+        result.spools = spools;
         result.findings.extend(findings);
     }
     result

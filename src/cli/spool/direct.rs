@@ -6,10 +6,10 @@
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value};
 
-use super::place::WORKERS;
-use super::progress::METADATA;
 use super::upload::writer;
 use crate::cli::object_stores::announce;
+use crate::cli::spools::WORKERS;
+use crate::cli::spools::progress::METADATA;
 use crate::name::{Name, RelPath};
 use crate::objects::{BucketWriter, Bytes, KeyEntry, PutCondition, PutError, WorkerNews};
 use crate::trace::swarmlet::{METADATA_MAX, SUPERVISOR, SUPERVISOR_NOTES, own_status};

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::place::Spool;
 use super::session::say_problems;
 use super::upload::{UploadReport, Uploader, writer};
 use crate::cli::object_facts::FlushedSpool;
 use crate::cli::object_stores::catalog_if_many_wait;
+use crate::cli::spools::Spool;
 use crate::cli::terminal::print_message;
+use crate::deadline::Deadline;
 use crate::objects::BucketWriter;
 
 /// Longest time of a request with all its repetitions.
@@ -44,7 +45,7 @@ pub(crate) fn flush(url: Option<&Path>) -> anyhow::Result<Vec<FlushedSpool>> {
             // Others may be uploaded.
             Err(error) => FlushedSpool {
                 failure: Some(format!("{error:#}")),
-                waiting: spool.waiting()?,
+                waiting: spool.waiting(Deadline::never())?,
                 url: spool.url,
                 ..FlushedSpool::default()
             },
@@ -56,7 +57,7 @@ pub(crate) fn flush(url: Option<&Path>) -> anyhow::Result<Vec<FlushedSpool>> {
 fn flush_one(spool: &Spool, bucket: BucketWriter) -> anyhow::Result<FlushedSpool> {
     let mut flushed = FlushedSpool { url: spool.url.clone(), ..FlushedSpool::default() };
     if let Some(scope) = spool.scope.as_ref().filter(|scope| **scope != bucket.scope()) {
-        flushed.waiting = spool.waiting()?;
+        flushed.waiting = spool.waiting(Deadline::never())?;
         flushed.failure = Some(format!(
             "it was recorded for {scope}, and the environment has {}; set the endpoint, such as \
              $AWS_ENDPOINT_URL, or name the store with --store",
@@ -65,7 +66,7 @@ fn flush_one(spool: &Spool, bucket: BucketWriter) -> anyhow::Result<FlushedSpool
         return Ok(flushed);
     }
     let mut report = UploadReport::default();
-    let uploader = Uploader::new(spool, bucket, Arc::default())?;
+    let uploader = Uploader::new(spool, bucket.clone(), Arc::default())?;
     uploader.run(Instant::now() + LOCK_MAX, &mut report)?;
     say_problems(spool, &report);
     flushed.files = report.files;
@@ -73,9 +74,9 @@ fn flush_one(spool: &Spool, bucket: BucketWriter) -> anyhow::Result<FlushedSpool
     flushed.opened = report.opened.len() as u64;
     flushed.closed = report.closed.len() as u64;
     flushed.closed_bytes = report.closed_bytes;
-    flushed.waiting = spool.waiting()?;
+    flushed.waiting = spool.waiting(Deadline::never())?;
     if report.failure.is_none()
-        && let Err(error) = catalog_if_many_wait(Path::new(&spool.url))
+        && let Err(error) = catalog_if_many_wait(&bucket, None)
     {
         print_message(&format!("{error:#}; readers are not affected"));
     }

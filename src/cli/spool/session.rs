@@ -12,9 +12,11 @@ use parking_lot::Mutex;
 use tracing::debug;
 
 use super::direct::explain_absence;
-use super::place::Spool;
 use super::upload::{UploadReport, Uploader, describe_waiting, writer};
+use crate::cli::object_stores::catalog_if_many_wait;
+use crate::cli::spools::Spool;
 use crate::cli::terminal::{display_path, human_size, print_message};
+use crate::deadline::Deadline;
 use crate::objects::{BucketWriter, RequestFailure};
 use swarmletfs_record::write::{Error, NewWorkerCheck, SpaceLimit};
 
@@ -22,6 +24,8 @@ use swarmletfs_record::write::{Error, NewWorkerCheck, SpaceLimit};
 const INTERVAL: Duration = Duration::from_secs(3);
 /// Longest time of the uploads at the end of a command.
 const END_MAX: Duration = Duration::from_secs(10);
+/// Shortest time to bring the catalog up to date at the end of a command.
+const CATALOG_MIN: Duration = Duration::from_secs(3);
 /// Longest time of a request with all its repetitions.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -38,6 +42,8 @@ pub(crate) struct SpoolSession {
     /// Dropped to end the thread that uploads.
     stop: Option<Sender<()>>,
     reports: Receiver<anyhow::Result<UploadReport>>,
+    /// The last upload is followed by one message about the catalog.
+    catalogs: Receiver<anyhow::Result<()>>,
 }
 
 impl SpoolSession {
@@ -63,6 +69,10 @@ impl SpoolSession {
         spool.make(bucket.scope())?;
         let end: Arc<Mutex<Option<Instant>>> = Arc::default();
         let mut size = spool.size()?;
+        if size >= space_max / 2 {
+            Uploader::new(&spool, bucket.clone(), end.clone())?.forget_applied()?;
+            size = spool.size()?;
+        }
         if size >= space_max {
             *end.lock() = Instant::now().checked_add(END_MAX);
             let uploader = Uploader::new(&spool, bucket.clone(), end.clone())?;
@@ -75,7 +85,7 @@ impl SpoolSession {
         }
         let space = Arc::new(SpaceLimit::new(space_max - size));
         let (stop, stopped) = channel();
-        let (sender, reports) = channel();
+        let ((sender, reports), (catalog_sender, catalogs)) = (channel(), channel());
         let uploads = Uploads {
             spool: spool.clone(),
             bucket: bucket.clone(),
@@ -87,12 +97,28 @@ impl SpoolSession {
         thread::Builder::new()
             .name("spool".into())
             .spawn(move || {
+                let report = uploads.run();
+                let has_ended = report.as_ref().is_ok_and(UploadReport::has_closed_all);
                 // The command may be gone.
-                let _ = sender.send(uploads.run());
+                let _ = sender.send(report);
+                if has_ended {
+                    let _ = catalog_sender.send(uploads.update_catalog());
+                }
             })
             .context("cannot start a thread that uploads")?;
         let (failure, stop) = (Arc::default(), Some(stop));
-        Ok(SpoolSession { spool, bucket, space, space_max, quiet, end, failure, stop, reports })
+        Ok(SpoolSession {
+            spool,
+            bucket,
+            space,
+            space_max,
+            quiet,
+            end,
+            failure,
+            stop,
+            reports,
+            catalogs,
+        })
     }
 
     /// Returns the path of the local store.
@@ -156,10 +182,18 @@ impl SpoolSession {
             print_message(&full(&self.spool, self.space_max));
         }
         say_problems(&self.spool, &report);
+        if report.has_closed_all()
+            && let Ok(Err(error)) = self
+                .catalogs
+                .recv_timeout((now + END_MAX).saturating_duration_since(Instant::now()))
+            && !self.quiet
+        {
+            print_message(&format!("{error:#}; readers are not affected"));
+        }
         if self.quiet {
             return;
         }
-        match self.spool.waiting() {
+        match self.spool.waiting(Deadline::never()) {
             Ok(waiting) if waiting.is_none() || !report.clashes.is_empty() => {}
             Ok(waiting) => {
                 let failure = self.failure.lock().clone().or(report.failure);
@@ -229,5 +263,14 @@ impl Uploads {
             uploader.run(end, &mut report)?;
         }
         Ok(report)
+    }
+
+    /// Brings the catalog up to date if many announcements wait and there is time for it.
+    fn update_catalog(&self) -> anyhow::Result<()> {
+        let end = self.end.lock().unwrap_or_else(Instant::now);
+        match end.saturating_duration_since(Instant::now()) {
+            time if time < CATALOG_MIN => Ok(()),
+            time => catalog_if_many_wait(&self.bucket, Some(time)),
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Files that are small or were replaced are put as a whole. A file that the recorder appends to is
 //! continued by parts, and put as a whole when its worker has ended. The metadata comes last, so
-//! whoever sees the end of a worker sees all of it. Each step can be repeated, so a crash between
+//! whoever sees the end of a worker sees all of it. Several workers, and small files of a worker,
+//! are uploaded at the same time. Each step can be repeated, so a crash between
 //! any two requests loses nothing and shows nothing wrong:
 //!
 //! - The first object of a worker is its metadata, as of a worker that runs. It is put only if
@@ -23,13 +24,14 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::place::{Spool, WORKERS, walk};
-use super::progress::{
-    FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress, hash,
-};
+use super::gate::{RequestGate, RequestTurn};
 use crate::approval::Approval;
 use crate::cli::object_facts::Waiting;
 use crate::cli::object_stores::announce;
+use crate::cli::spools::progress::{
+    FileVersion, METADATA, SpoolFile, UploadProgress, UploadedFile, WorkerProgress, hash,
+};
+use crate::cli::spools::{Spool, WORKERS, walk};
 use crate::cli::terminal::{display_path, human_size};
 use crate::draft::Draft;
 use crate::error::Error as PathError;
@@ -42,13 +44,15 @@ use crate::objects::{
 use crate::parallel::parallel_waits;
 use crate::store::{Disk, File, Store as _, Stream, Time};
 use crate::text::count;
-use swarmletfs_record::write::{EntryIdentity, Store, Worker, to_document};
+use swarmletfs_record::write::{EntryIdentity, Error as WriteError, Store, Worker, to_document};
 
 /// Maximum size of a file that is put as a whole each time, in bytes. A part that is smaller is put
 /// again when the file has grown.
 const SMALL: u64 = 256 << 10;
 /// Time without a change after which a large file that is no log is put before its worker ends.
 const REST: Duration = Duration::from_secs(10);
+/// Time for which a worker stays after its changes were applied, so that they can be taken back.
+const UNDO_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Size of the end of an uploaded file that is compared before a part follows, in bytes.
 const TAIL: u64 = 4 << 10;
 /// Files that the recorder appends to, and directories of such files.
@@ -102,6 +106,25 @@ pub(crate) struct UploadReport {
     pub(crate) failure: Option<RequestFailure>,
     /// True if another process uploads.
     pub(crate) is_locked: bool,
+}
+
+impl UploadReport {
+    /// Adds the upload of one worker.
+    fn add(&mut self, other: UploadReport) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.opened.extend(other.opened);
+        self.closed.extend(other.closed);
+        self.closed_bytes += other.closed_bytes;
+        self.clashes.extend(other.clashes);
+        self.problems.extend(other.problems);
+        self.failure = self.failure.take().or(other.failure);
+    }
+
+    /// Returns true if a worker has ended, and everything was uploaded that could be.
+    pub(crate) fn has_closed_all(&self) -> bool {
+        !self.closed.is_empty() && self.failure.is_none()
+    }
 }
 
 impl UploadObserver for UploadReport {
@@ -175,8 +198,7 @@ pub(crate) struct Uploader {
     bucket: BucketWriter,
     store: Store,
     progress: UploadProgress,
-    /// Time at which no request is begun any more.
-    end: Arc<Mutex<Option<Instant>>>,
+    gate: RequestGate,
 }
 
 impl Uploader {
@@ -192,7 +214,8 @@ impl Uploader {
     ) -> anyhow::Result<Uploader> {
         let store = Store::open(spool.store_path())?;
         let progress = spool.progress()?;
-        Ok(Uploader { spool: spool.clone(), bucket, store, progress, end })
+        let gate = RequestGate::new(end);
+        Ok(Uploader { spool: spool.clone(), bucket, store, progress, gate })
     }
 
     /// Gives the new worker `id` its place in the object store. Returns false if the id belongs to
@@ -232,30 +255,36 @@ impl Uploader {
         self.progress.clean(exists)?;
         let mut ids = self.store.worker_names()?;
         ids.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-        for id in ids {
-            let Ok(Some(worker)) = self.store.find_worker(&id) else { continue };
-            let shown = id.display();
-            match self.upload_worker(&worker, report) {
-                Ok(()) => {}
-                Err(UploadStop::Late) => break,
-                Err(UploadStop::Clash) => {
-                    report.clashes.insert(shown);
-                }
-                Err(UploadStop::Local(error)) => {
-                    report.problems.push(format!("worker {shown}: {error:#}"))
-                }
-                Err(UploadStop::Request(failure)) => {
-                    report.failure = Some(failure);
-                    break;
-                }
-            }
+        self.gate.open();
+        for of_worker in parallel_waits(&ids, |id| self.try_worker(id)) {
+            report.add(of_worker);
         }
         Ok(())
     }
 
-    fn must_have_time(&self) -> Result<(), UploadStop> {
-        let is_late = self.end.lock().is_some_and(|end| Instant::now() >= end);
-        if is_late { Err(UploadStop::Late) } else { Ok(()) }
+    /// Uploads the new files of the worker `id`. A request that fails ends the uploads of all.
+    fn try_worker(&self, id: &Name) -> UploadReport {
+        let mut report = UploadReport::default();
+        if !self.gate.is_open() {
+            return report;
+        }
+        let Ok(Some(worker)) = self.store.find_worker(id) else { return report };
+        match self.upload_worker(&worker, &mut report) {
+            Ok(()) | Err(UploadStop::Late) => {}
+            Err(UploadStop::Clash) => drop(report.clashes.insert(id.display())),
+            Err(UploadStop::Local(error)) => {
+                report.problems.push(format!("worker {}: {error:#}", id.display()))
+            }
+            Err(UploadStop::Request(failure)) => {
+                self.gate.close();
+                report.failure = Some(failure);
+            }
+        }
+        report
+    }
+
+    fn begin_request(&self) -> Result<RequestTurn<'_>, UploadStop> {
+        self.gate.enter().ok_or(UploadStop::Late)
     }
 
     fn upload_worker(&self, worker: &Worker, report: &mut UploadReport) -> Result<(), UploadStop> {
@@ -270,14 +299,15 @@ impl Uploader {
         let mut upload =
             WorkerUpload { uploader: self, id, identity, disk: &disk, done: &mut done, report };
         upload.claim(&fields, &metadata, has_ended)?;
+        upload.reopen(&files, &metadata)?;
         let left_out = upload.upload_files(&files, has_ended)?;
         upload.delete_removed(&files)?;
         upload.put_metadata(&metadata)?;
         if has_ended {
             upload.close()?;
         }
-        let is_open = self.has_open_draft(id);
-        if has_ended && !left_out && !is_open {
+        // It stays as long as nobody knows.
+        if has_ended && !left_out && !self.is_needed(id, UNDO_TIME).unwrap_or(true) {
             self.forget(worker, &done)?;
         }
         Ok(())
@@ -304,15 +334,42 @@ impl Uploader {
         }
     }
 
-    /// Returns true if the changes of the worker in its workspace wait for a decision.
-    fn has_open_draft(&self, id: &Name) -> bool {
-        match Draft::open(&self.store, id) {
-            Ok(None) => false,
-            Err(_) => true,
-            Ok(Some(_)) => Approval::open(&self.store, id.as_bytes())
-                .and_then(|approval| approval.review_state())
-                .map_or(true, |state| state.is_open() || state == ReviewState::Running),
+    /// Returns true if the changes of the worker in its workspace wait for a decision, or were
+    /// applied within `undo_time` and can be taken back.
+    ///
+    /// # Errors
+    ///
+    /// What became of them cannot be read.
+    fn is_needed(&self, id: &Name, undo_time: Duration) -> Result<bool, WriteError> {
+        if Draft::open(&self.store, id)?.is_none() {
+            return Ok(false);
         }
+        let approval = Approval::open(&self.store, id.as_bytes())?;
+        let state = approval.review_state()?;
+        let is_recent = |at: Timestamp| {
+            Duration::try_from(at.duration_until(Timestamp::now())).is_ok_and(|age| age < undo_time)
+        };
+        Ok(state.is_open()
+            || state == ReviewState::Running
+            || approval.applied_at()?.is_some_and(is_recent))
+    }
+
+    /// Removes the workers that stay only because their changes could be taken back, unless another
+    /// process uploads.
+    ///
+    /// # Errors
+    ///
+    /// The spool cannot be read or written.
+    pub(crate) fn forget_applied(&self) -> anyhow::Result<()> {
+        let Some(_lock) = self.spool.lock(Instant::now())? else { return Ok(()) };
+        for id in self.store.worker_names()? {
+            let Ok(Some(worker)) = self.store.find_worker(&id) else { continue };
+            let done = self.progress.read(&id, worker.folder().identity()?)?.unwrap_or_default();
+            if done.is_closed && !self.is_needed(&id, Duration::ZERO).unwrap_or(true) {
+                self.forget(&worker, &done)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a worker that is in the object store as a whole from the spool, unless it changed.
@@ -327,11 +384,12 @@ impl Uploader {
                 })
         };
         let draft = Draft::open(&self.store, id)?;
+        let identity = worker.folder().identity()?;
         if self.store.forget_worker(id, is_unchanged)? {
             if let Some(draft) = draft {
                 draft.remove_whole(&self.store)?;
             }
-            self.progress.clean(|other| other != id)?;
+            self.progress.forget(id, identity)?;
         }
         Ok(())
     }
@@ -365,7 +423,7 @@ impl<'a> WorkerUpload<'a> {
         if self.done.is_claimed {
             return Ok(());
         }
-        self.uploader.must_have_time()?;
+        let _turn = self.uploader.begin_request()?;
         let first = if has_ended { unfinished(fields)? } else { metadata.to_vec() };
         match self.uploader.put_first(self.id, self.identity, first.clone())? {
             Some(etag) => self.done.set_metadata(&first, etag),
@@ -376,6 +434,17 @@ impl<'a> WorkerUpload<'a> {
         self.report.opened(&self.uploader.bucket, &worker)?;
         self.done.is_claimed = true;
         Ok(self.save()?)
+    }
+
+    /// Lets the end of the worker be announced again if something of it changed since.
+    fn reopen(&mut self, files: &[SpoolFile], metadata: &[u8]) -> Result<(), UploadStop> {
+        let is_same =
+            |file: &SpoolFile| file.is_metadata() || file.key().is_none() || self.done.has(file);
+        if self.done.is_closed && !(self.done.has_metadata(metadata) && files.iter().all(is_same)) {
+            self.done.is_closed = false;
+            self.save()?;
+        }
+        Ok(())
     }
 
     fn find_parts(&mut self) -> Result<(), UploadStop> {
@@ -417,7 +486,6 @@ impl<'a> WorkerUpload<'a> {
         }
         self.put_small(&small)?;
         for (path, file) in others {
-            self.uploader.must_have_time()?;
             self.upload_large(path, file, has_ended)?;
         }
         Ok(left_out)
@@ -429,11 +497,11 @@ impl<'a> WorkerUpload<'a> {
             return Ok(());
         }
         let put = |(path, file): &(&str, &SpoolFile)| -> Result<UploadedFile, UploadStop> {
-            self.uploader.must_have_time()?;
             let (file, version) = open_at_rest(self.disk, file)?;
             let bytes = read_exactly(&*file, 0, version.size).context("cannot read a file")?;
             let tail = tail_of(&*file, version.size)?;
             let key = self.key(path)?;
+            let _turn = self.uploader.begin_request()?;
             let etag = self.uploader.bucket.put(&key, bytes, &PutCondition::Always)?.etag;
             Ok(UploadedFile { version, etag, tail, ..UploadedFile::default() })
         };
@@ -488,7 +556,9 @@ impl<'a> WorkerUpload<'a> {
             has_parts = false;
         }
         let mut reader = Stream::of_range(&*file, 0..version.size);
+        let turn = self.uploader.begin_request()?;
         let (etag, size) = self.uploader.bucket.put_from(&self.key(path)?, &mut reader)?;
+        drop(turn);
         let tail = tail_of(&*file, version.size)?;
         let uploaded = UploadedFile { version, has_parts, etag, tail, last_part: None };
         self.done.files.insert(path.to_owned(), uploaded);
@@ -522,11 +592,12 @@ impl<'a> WorkerUpload<'a> {
             _ => uploaded.version.size,
         };
         while start < version.size {
-            self.uploader.must_have_time()?;
             let size = (UPLOAD_PART as u64).min(version.size - start);
             let bytes = read_exactly(file, start, size).context("cannot read a file")?;
             let part = part_key(&key, start);
+            let turn = self.uploader.begin_request()?;
             let etag = self.uploader.bucket.put(&part, bytes, &PutCondition::Always)?.etag;
+            drop(turn);
             let end = start + size;
             uploaded = UploadedFile {
                 version: version.with_size(end),
@@ -545,9 +616,15 @@ impl<'a> WorkerUpload<'a> {
     }
 
     fn delete_parts(&mut self, path: &str) -> Result<(), UploadStop> {
-        let bucket = &self.uploader.bucket;
-        let parts = bucket.list(&parts_prefix(&self.key(path)?))?;
-        bucket.delete(parts.into_iter().map(|part| part.key))?;
+        let prefix = parts_prefix(&self.key(path)?);
+        let turn = self.uploader.begin_request()?;
+        let parts = self.uploader.bucket.list(&prefix)?;
+        drop(turn);
+        let delete = |part: &KeyEntry| -> Result<(), UploadStop> {
+            let _turn = self.uploader.begin_request()?;
+            Ok(self.uploader.bucket.delete([part.key.clone()])?)
+        };
+        parallel_waits(&parts, delete).into_iter().collect::<Result<(), _>>()?;
         if let Some(uploaded) = self.done.files.get_mut(path) {
             uploaded.has_parts = false;
             uploaded.last_part = None;
@@ -561,11 +638,12 @@ impl<'a> WorkerUpload<'a> {
         let is_removed = |path: &&String| !exists.contains(path.as_str());
         let removed: Vec<String> = self.done.files.keys().filter(is_removed).cloned().collect();
         for path in removed {
-            self.uploader.must_have_time()?;
             if self.done.files.get(&path).is_some_and(|uploaded| uploaded.has_parts) {
                 self.delete_parts(&path)?;
             }
+            let turn = self.uploader.begin_request()?;
             self.uploader.bucket.delete([self.key(&path)?])?;
+            drop(turn);
             self.done.files.remove(&path);
             self.save()?;
         }
@@ -576,7 +654,7 @@ impl<'a> WorkerUpload<'a> {
         if self.done.has_metadata(metadata) {
             return Ok(());
         }
-        self.uploader.must_have_time()?;
+        let _turn = self.uploader.begin_request()?;
         let mark = self.uploader.progress.mark(self.id, self.identity)?;
         let bucket = self.uploader.bucket.with_mark(mark);
         let bytes = Bytes::copy_from_slice(metadata);
@@ -595,10 +673,10 @@ impl<'a> WorkerUpload<'a> {
         let with_parts = self.done.files.iter().filter(|(_, uploaded)| uploaded.has_parts);
         let with_parts: Vec<String> = with_parts.map(|(path, _)| path.clone()).collect();
         for path in with_parts {
-            self.uploader.must_have_time()?;
             self.delete_parts(&path)?;
         }
         let worker = self.uploaded()?;
+        let _turn = self.uploader.begin_request()?;
         self.report.closed(&self.uploader.bucket, &worker)?;
         self.done.is_closed = true;
         Ok(self.save()?)

@@ -35,8 +35,11 @@ use crate::key_tree::ListedObject;
 use crate::parts::WORKERS;
 use crate::writer::{BucketWriter, PutCondition, PutError, StoredVersion};
 
-/// Number of workers whose rows are computed at once.
+/// Number of workers whose rows are computed at once, also if the time is short.
 const BATCH: usize = 1_000;
+const SHORT_BATCH: usize = 100;
+/// Maximum number of announced workers that a compaction takes if its time is short.
+const SHORT_NEWS: usize = 1_000;
 /// Number of times that another compaction may win.
 const RESTARTS_MAX: u32 = 20;
 /// Pause before a restart, for each one so far.
@@ -103,6 +106,8 @@ pub struct Compaction<'a> {
     settings: &'a ObjectSettings,
     describe: &'a DescribeWorkers<'a>,
     started: Instant,
+    /// Longest duration, if it may leave announcements to others.
+    time: Option<Duration>,
     /// Rows that were computed, so that a restart does not need to.
     computed: HashMap<String, CatalogRow>,
     /// The files with contents of transcripts that were found, and what was made of them.
@@ -156,17 +161,14 @@ impl Compaction<'_> {
         describe: &'a DescribeWorkers<'a>,
     ) -> Compaction<'a> {
         let (started, computed) = (Instant::now(), HashMap::new());
-        Compaction { writer, settings, describe, started, computed, packed: None }
+        Compaction { writer, settings, describe, started, time: None, computed, packed: None }
     }
 
-    /// Returns the number of announcements that wait.
-    ///
-    /// # Errors
-    ///
-    /// A request fails.
-    pub fn waiting(writer: &BucketWriter) -> Result<usize, RequestFailure> {
-        let listed = writer.list(ROOT)?.into_iter();
-        Ok(listed.filter_map(|entry| Announcement::parse(&entry.key, entry.modified)).count())
+    /// Limits the duration. Announcements that no time is left for stay, and it gives up if another
+    /// compaction wins, rather than to start over. A request that was begun may end later.
+    #[must_use]
+    pub fn within(self, time: Duration) -> Self {
+        Compaction { time: Some(time), ..self }
     }
 
     /// Brings the catalog up to date.
@@ -179,22 +181,43 @@ impl Compaction<'_> {
         if find_conditions(self.writer)? == ConditionSupport::Ignored {
             return Err(CatalogError::Unconditional);
         }
-        for restarts in 0..RESTARTS_MAX {
+        let attempts = if self.time.is_some() { 1 } else { RESTARTS_MAX };
+        for restarts in 0..attempts {
             thread::sleep(PAUSE * restarts);
             if let Some(report) = self.try_once(whole)? {
                 return Ok(CatalogReport { restarts, ..report });
             }
         }
-        Err(CatalogError::Contended(RESTARTS_MAX))
+        Err(CatalogError::Contended(attempts))
+    }
+
+    fn time_left(&self) -> Duration {
+        self.time.unwrap_or(DURATION_MAX).saturating_sub(self.started.elapsed())
+    }
+
+    /// Returns true if the rows that are there must be written now, so that time is left for that.
+    fn must_end(&self) -> bool {
+        self.time.is_some_and(|time| self.time_left() < time / 2)
     }
 
     /// Returns `None` if another compaction won.
     fn try_once(&mut self, whole: WholeSearch) -> Result<Option<CatalogReport>, CatalogError> {
         let now = Timestamp::now();
-        let found = self.find_catalog(now)?;
+        let mut found = self.find_catalog(now)?;
         let age = found.manifest.as_ref().map(|manifest| age(manifest.listed_at, now));
+        let looks = looks_max(found.object_count());
+        if self.time.is_some() {
+            // The oldest announcements come first.
+            let mut taken: HashSet<String> = HashSet::new();
+            for announcement in &found.news {
+                if taken.len() < looks.min(SHORT_NEWS) {
+                    taken.insert(announcement.worker.clone());
+                }
+            }
+            found.news.retain(|announcement| taken.contains(&announcement.worker));
+        }
         let is_whole = found.is_damaged
-            || news_by_worker(&found.news).len() > looks_max(found.object_count())
+            || news_by_worker(&found.news).len() > looks
             || match whole {
                 WholeSearch::Always => true,
                 WholeSearch::IfOlder(limit) => age.is_none_or(|age| age > limit),
@@ -202,7 +225,7 @@ impl Compaction<'_> {
         let mut edit = self.find_changes(&found, is_whole, now)?;
         let known = found.manifest.iter().flat_map(|manifest| manifest.transcripts.clone());
         let known: Vec<RowFile> = known.collect();
-        let packed = match edit.beside.take() {
+        let packed = match edit.beside.take().filter(|_| self.time.is_none()) {
             Some(objects) => self.pack(known, objects, now)?,
             None => PackedTranscripts { files: known, ..Default::default() },
         };
@@ -285,7 +308,7 @@ impl Compaction<'_> {
         let (reader, file) = (reader(self.writer, self.settings), file.clone());
         let (connection, rows_max) = (reader.connection.clone(), reader.rows_max);
         // A damaged file is no failure of a request.
-        let read = connection.wait(READ_MAX, async move {
+        let read = connection.wait(self.time_left().min(READ_MAX), async move {
             match reader.read_file(&file).await {
                 Ok(bytes) => Ok(Ok((file, bytes))),
                 Err(CatalogProblem::Request(failure)) => Err(failure),
@@ -317,6 +340,7 @@ impl Compaction<'_> {
             .collect();
         let (listed, beside) = self.list_workers(is_whole, announced.keys().copied())?;
         let mut edit = CatalogEdit { beside: is_whole.then_some(beside), ..Default::default() };
+        let mut covered: Vec<&Announcement> = Vec::new();
         for announcement in &found.news {
             let is_empty = !listed.contains_key(&*announcement.worker);
             let is_expected = announced_open.get(&*announcement.worker) == Some(&true)
@@ -324,7 +348,7 @@ impl Compaction<'_> {
                     .is_ok_and(|at| age(at, now) < QUIET_AFTER);
             // The first object of a worker may come after its announcement.
             if !(is_empty && is_expected) {
-                edit.covered.push(announcement.key.clone());
+                covered.push(announcement);
             }
         }
         let gone = known.keys().filter(|worker| {
@@ -350,10 +374,16 @@ impl Compaction<'_> {
             }
         }
         changed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        for batch in changed.chunks(BATCH) {
-            if self.started.elapsed() > DURATION_MAX {
+        let batch_size = if self.time.is_some() { SHORT_BATCH } else { BATCH };
+        let mut done = 0;
+        for batch in changed.chunks(batch_size) {
+            if self.must_end() && !is_whole && done > 0 {
+                break;
+            }
+            if self.time_left().is_zero() {
                 return Err(CatalogError::TooLong);
             }
+            done += batch.len();
             for mut row in self.compute(batch)? {
                 let status = row.entry.get("status").and_then(Value::as_str);
                 let is_finished =
@@ -362,6 +392,9 @@ impl Compaction<'_> {
                 edit.rows.push(row);
             }
         }
+        let late: HashSet<&str> = changed.iter().skip(done).map(|(worker, _)| &**worker).collect();
+        covered.retain(|announcement| !late.contains(&*announcement.worker));
+        edit.covered = covered.into_iter().map(|announcement| announcement.key.clone()).collect();
         Ok(edit)
     }
 
@@ -378,7 +411,7 @@ impl Compaction<'_> {
             true => vec![String::new()],
             false => named.map(|worker| format!("{WORKERS}{worker}/")).collect(),
         };
-        let listed = connection.wait(READ_MAX, async move {
+        let listed = connection.wait(self.time_left().min(READ_MAX), async move {
             lister.list_folders(&prefix, folders.into_iter(), keys_max).await
         })?;
         Ok(split_by_worker(listed.into_iter().flat_map(|(_, keys)| keys.objects)))
@@ -480,7 +513,7 @@ impl Compaction<'_> {
             rows.add(row, size)?;
         }
         let written = rows.finish()?;
-        if self.started.elapsed() > DURATION_MAX {
+        if self.time_left().is_zero() {
             return Err(CatalogError::TooLong);
         }
         let previous = found.manifest;

@@ -6,6 +6,7 @@
 //! catalog/v1/transcripts/DAY/ID.parquet    contents of small transcripts
 //! catalog/v1/new/ID-KIND-WORKER.json       a worker that changed, its name in percent-encoding
 //! catalog/v1/probe/ID                      finds out whether the store honors conditions
+//! catalog/v1/turn                         the process that brings the catalog up to date, see `turn`
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +29,8 @@ pub const MANIFEST: &str = "catalog/v1/manifest.json";
 pub(super) const FILES: &str = "catalog/v1/workers/";
 pub(super) const TRANSCRIPTS: &str = "catalog/v1/transcripts/";
 pub(super) const PROBES: &str = "catalog/v1/probe/";
+/// Key of the object of the process that brings the catalog up to date.
+pub(super) const TURN: &str = "catalog/v1/turn";
 pub(super) const NEWS: &str = "catalog/v1/new/";
 const JSON: &str = ".json";
 pub(super) const PARQUET: &str = ".parquet";

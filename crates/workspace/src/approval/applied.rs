@@ -22,7 +22,7 @@ pub(super) struct AppliedRecord {
     version: u32,
     /// Number of the application, from 1.
     pub(super) number: u64,
-    applied_at: Timestamp,
+    pub(super) applied_at: Timestamp,
     /// User id of the process that applied the changes.
     uid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]

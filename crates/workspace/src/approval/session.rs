@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+
 use super::applied::{self, Application, AppliedRecord};
 use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, StoredContents, check};
 use super::commits::{self, BranchMove, CommitSource, CommitTarget};
@@ -289,6 +291,11 @@ impl<'a> Approval<'a> {
     /// Returns true if changes were applied and not taken back.
     pub fn is_applied(&self) -> Result<bool> {
         self.last_applied().map(|last| last.is_some())
+    }
+
+    /// Returns the time of the last application that was not taken back.
+    pub fn applied_at(&self) -> Result<Option<Timestamp>> {
+        self.last_applied().map(|last| last.map(|record| record.applied_at))
     }
 
     /// Checks the changes of [`Approval::undo`], and changes nothing.

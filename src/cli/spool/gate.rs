@@ -1,0 +1,63 @@
+//! Bounds the requests of an upload: how many are in progress, and when none is begun any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Maximum number of requests that are in progress.
+const REQUESTS_MAX: usize = 8;
+
+pub(super) struct RequestGate {
+    /// Time at which no request is begun any more.
+    end: Arc<Mutex<Option<Instant>>>,
+    is_closed: AtomicBool,
+    free: Mutex<usize>,
+    was_freed: Condvar,
+}
+
+/// A request in progress, or several of one thread in turn.
+pub(super) struct RequestTurn<'a>(&'a RequestGate);
+
+impl RequestGate {
+    pub(super) fn new(end: Arc<Mutex<Option<Instant>>>) -> RequestGate {
+        let (free, was_freed) = (Mutex::new(REQUESTS_MAX), Condvar::new());
+        RequestGate { end, is_closed: false.into(), free, was_freed }
+    }
+
+    /// Waits until a request may begin. Returns `None` if none may begin any more. A thread that
+    /// has a turn must not wait for another one.
+    pub(super) fn enter(&self) -> Option<RequestTurn<'_>> {
+        let mut free = self.free.lock();
+        while *free == 0 {
+            self.was_freed.wait(&mut free);
+        }
+        if !self.is_open() {
+            return None;
+        }
+        *free -= 1;
+        Some(RequestTurn(self))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        let is_late = || self.end.lock().is_some_and(|end| Instant::now() >= end);
+        !self.is_closed.load(Ordering::Relaxed) && !is_late()
+    }
+
+    /// Lets no request begin until [`RequestGate::open`], as after a failure.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn open(&self) {
+        self.is_closed.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RequestTurn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock() += 1;
+        self.0.was_freed.notify_one();
+    }
+}
