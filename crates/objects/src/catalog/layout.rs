@@ -6,7 +6,7 @@
 //! catalog/v1/transcripts/DAY/ID.parquet    contents of small transcripts
 //! catalog/v1/new/ID-KIND-WORKER.json       a worker that changed, its name in percent-encoding
 //! catalog/v1/probe/ID                      finds out whether the store honors conditions
-//! catalog/v1/turn                         the process that brings the catalog up to date, see `turn`
+//! catalog/v1/turn                         the process that compacts, see `turn`
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
