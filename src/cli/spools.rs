@@ -122,25 +122,39 @@ impl Spool {
                 waiting.uncounted += 1;
                 continue;
             }
-            let Ok(Some(worker)) = store.find_worker(&id) else { continue };
-            let Ok(identity) = worker.folder().identity() else { continue };
-            let done = progress.read(&id, identity)?.unwrap_or_default();
-            let Ok((_, metadata, has_ended)) = worker.shown_metadata() else { continue };
-            let Ok(files) = self.worker(&id).and_then(|disk| walk(&disk)) else { continue };
-            let before = waiting.files;
-            for file in files.iter().filter(|file| !file.is_metadata() && !done.has(file)) {
-                waiting.add(done.missing_bytes(file), Some(file.meta.mtime));
-            }
-            if !done.has_metadata(&metadata) || has_ended && !done.is_closed {
-                let file = files.iter().find(|file| file.is_metadata());
-                waiting.add(metadata.len() as u64, file.map(|file| file.meta.mtime));
-            }
-            if waiting.files > before {
-                waiting.workers += 1;
-                waiting.ended += u64::from(has_ended);
+            // One that cannot be read is not uploaded, so it waits.
+            if self.count_worker(&store, &progress, &id, &mut waiting).is_err() {
+                waiting.uncounted += 1;
             }
         }
         Ok(waiting)
+    }
+
+    /// Adds the files of a worker that are not uploaded.
+    fn count_worker(
+        &self,
+        store: &Store,
+        progress: &UploadProgress,
+        id: &Name,
+        waiting: &mut Waiting,
+    ) -> anyhow::Result<()> {
+        let Some(worker) = store.find_worker(id)? else { return Ok(()) };
+        let done = progress.read(id, worker.folder().identity()?)?.unwrap_or_default();
+        let (_, metadata, has_ended) = worker.shown_metadata()?;
+        let files = walk(&self.worker(id)?)?;
+        let before = waiting.files;
+        for file in files.iter().filter(|file| !file.is_metadata() && !done.has(file)) {
+            waiting.add(done.missing_bytes(file), Some(file.meta.mtime));
+        }
+        if !done.has_metadata(&metadata) || has_ended && !done.is_closed {
+            let file = files.iter().find(|file| file.is_metadata());
+            waiting.add(metadata.len() as u64, file.map(|file| file.meta.mtime));
+        }
+        if waiting.files > before {
+            waiting.workers += 1;
+            waiting.ended += u64::from(has_ended);
+        }
+        Ok(())
     }
 }
 

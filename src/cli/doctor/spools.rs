@@ -31,7 +31,7 @@ pub(super) struct SpoolFacts {
     bytes: u64,
     /// Time of the oldest file.
     since: Option<String>,
-    /// Number of workers that no time was left for.
+    /// Number of workers that could not be read, or that no time was left for.
     uncounted: u64,
 }
 
@@ -95,7 +95,7 @@ fn finding(spool: &Spool, waiting: &Waiting, can_upload: bool) -> Finding {
     let since = waiting.since.map(|since| format!(", since {}", utc(since)));
     let uncounted = match waiting.uncounted {
         0 => String::new(),
-        workers => format!("; {} could not be counted in time", count(workers, "worker")),
+        workers => format!("; {} could not be counted", count(workers, "worker")),
     };
     let message = format!(
         "{} ({}) of {}, {} of them ended, wait to be uploaded to {url}{}{uncounted}",
@@ -143,6 +143,6 @@ mod tests {
         assert!(told(false).starts_with("this build has no object stores: "), "{}", told(false));
         assert!(told(false).contains(flush));
         let uncounted = finding(&spool, &Waiting { uncounted: 7, ..waiting }, true);
-        assert!(uncounted.message.ends_with("7 workers could not be counted in time"));
+        assert!(uncounted.message.ends_with("7 workers could not be counted"));
     }
 }

@@ -34,6 +34,8 @@ impl RequestGate {
             self.was_freed.wait(&mut free);
         }
         if !self.is_open() {
+            // A turn that ends wakes one thread, which passes that on if it has no use for it.
+            self.was_freed.notify_one();
             return None;
         }
         *free -= 1;
@@ -59,5 +61,34 @@ impl Drop for RequestTurn<'_> {
     fn drop(&mut self) {
         *self.0.free.lock() += 1;
         self.0.was_freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_closed_gate_lets_every_waiting_thread_go() {
+        let gate = Arc::new(RequestGate::new(Arc::default()));
+        let turns: Vec<RequestTurn<'_>> = (0..REQUESTS_MAX).filter_map(|_| gate.enter()).collect();
+        let (sender, gone) = channel();
+        let waiting = 3 * REQUESTS_MAX;
+        for _ in 0..waiting {
+            let (gate, sender) = (Arc::clone(&gate), sender.clone());
+            let wait = move || sender.send(gate.enter().is_none());
+            thread::Builder::new().spawn(wait).unwrap();
+        }
+        gate.close();
+        drop(turns);
+        for _ in 0..waiting {
+            assert_eq!(gone.recv_timeout(Duration::from_secs(30)), Ok(true));
+        }
+        gate.open();
+        assert!(gate.enter().is_some());
     }
 }

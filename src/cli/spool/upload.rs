@@ -347,7 +347,9 @@ impl Uploader {
         let approval = Approval::open(&self.store, id.as_bytes())?;
         let state = approval.review_state()?;
         let is_recent = |at: Timestamp| {
-            Duration::try_from(at.duration_until(Timestamp::now())).is_ok_and(|age| age < undo_time)
+            // A clock that was set back makes it happen in the future.
+            let age = Duration::try_from(at.duration_until(Timestamp::now())).unwrap_or_default();
+            age < undo_time
         };
         Ok(state.is_open()
             || state == ReviewState::Running
@@ -364,7 +366,8 @@ impl Uploader {
         let Some(_lock) = self.spool.lock(Instant::now())? else { return Ok(()) };
         for id in self.store.worker_names()? {
             let Ok(Some(worker)) = self.store.find_worker(&id) else { continue };
-            let done = self.progress.read(&id, worker.folder().identity()?)?.unwrap_or_default();
+            let Ok(identity) = worker.folder().identity() else { continue };
+            let Ok(Some(done)) = self.progress.read(&id, identity) else { continue };
             if done.is_closed && !self.is_needed(&id, Duration::ZERO).unwrap_or(true) {
                 self.forget(&worker, &done)?;
             }
@@ -514,7 +517,9 @@ impl<'a> WorkerUpload<'a> {
                     self.report.bytes += uploaded.version.size;
                     self.done.files.insert((*path).to_owned(), uploaded);
                 }
-                Err(error) => stop = Some(error),
+                // The others stopped since this one failed.
+                Err(error) if matches!(stop, None | Some(UploadStop::Late)) => stop = Some(error),
+                Err(_) => {}
             }
         }
         self.save()?;
