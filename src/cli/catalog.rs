@@ -15,8 +15,7 @@ pub(super) const HELP: &str = "\
 A catalog has a row for each worker of an object store, in files of Parquet beneath catalog/v1/. With \
 it, a reader of 100,000 workers needs tens of requests instead of 100,000. Commands that record \
 announce their workers, so readers show them at once; this command moves them into the files, and \
-finds workers that other programs put there. It also has the contents of small transcripts, so that \
-a first reader needs no request for each. `swarmletfs flush` does so by itself when 1,000 \
+finds workers that other programs put there. `swarmletfs flush` does so by itself when 1,000 \
 announcements wait.
 
 Any number of processes may run it at once, and it may be ended at any time. The objects stay the \
@@ -36,8 +35,7 @@ pub(super) struct CatalogArgs {
     #[arg(value_name = "STORE")]
     store: PathBuf,
 
-    /// Look only at announced workers, unless these are many or all were listed more than a day
-    /// ago
+    /// Look only at announced workers, unless all were listed more than a day ago
     #[arg(long)]
     announced: bool,
 
@@ -57,10 +55,9 @@ pub(super) struct CatalogArgs {
 pub(super) fn run(arguments: &CatalogArgs) -> anyhow::Result<ExitCode> {
     let outcome = object_stores::catalog(&arguments.store, arguments.announced, arguments.quiet)?;
     let text = format!(
-        "{}: {} and {} in {}; {} changed, {} removed, {} taken; {}, {}",
+        "{}: {} in {}; {} changed, {} removed, {} taken; {}, {}",
         display_path(&arguments.store),
         count(outcome.workers, "worker"),
-        count(outcome.transcripts, "transcript"),
         count(outcome.files, "file"),
         count(outcome.changed, "row"),
         outcome.removed,
@@ -71,7 +68,6 @@ pub(super) fn run(arguments: &CatalogArgs) -> anyhow::Result<ExitCode> {
     let value = json!({
         "store": display_path(&arguments.store),
         "workers": outcome.workers,
-        "transcripts": outcome.transcripts,
         "files": outcome.files,
         "changed": outcome.changed,
         "removed": outcome.removed,

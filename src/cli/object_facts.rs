@@ -21,8 +21,6 @@ pub(crate) struct ListingFacts {
 pub(crate) struct ShownCatalog {
     pub(crate) workers: usize,
     pub(crate) files: usize,
-    /// Number of transcripts of which it has the content.
-    pub(crate) transcripts: usize,
     /// Number of announcements that wait.
     pub(crate) news: usize,
     /// Time of the last listing of all workers.
@@ -32,9 +30,8 @@ pub(crate) struct ShownCatalog {
 /// The effect of bringing a catalog up to date.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogOutcome {
-    /// Numbers of workers, of transcripts with their content, and of files in the catalog.
+    /// Numbers of workers and files in the catalog.
     pub(crate) workers: usize,
-    pub(crate) transcripts: usize,
     pub(crate) files: usize,
     /// Numbers of rows that were written and removed.
     pub(crate) changed: usize,

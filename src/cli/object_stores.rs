@@ -23,7 +23,7 @@ use crate::name::{Name, RelPath};
 use crate::objects::{
     self, Bucket, BucketWriter, CatalogError, Compaction, CompactionTurn, ConditionSupport,
     ObjectSettings, OpenError, PutError, RequestCounts, RequestFailure, WholeSearch, WorkerNews,
-    find_conditions,
+    find_conditions, have_many_announced,
 };
 use crate::render::list::WorkerQuery;
 use crate::store::{Store, Time, is_object_url};
@@ -102,7 +102,6 @@ pub(super) fn inspect(
     let catalog = bucket.catalog().map(|facts| ShownCatalog {
         workers: facts.workers,
         files: facts.files,
-        transcripts: facts.transcripts,
         news: facts.news,
         listed_at: facts.listed_at,
     });
@@ -137,7 +136,6 @@ pub(super) fn catalog(
     let RequestCounts { lists, reads, .. } = objects::all_requests();
     Ok(CatalogOutcome {
         workers: made.workers,
-        transcripts: made.transcripts,
         files: made.files,
         changed: made.rows,
         removed: made.removed,
@@ -147,9 +145,9 @@ pub(super) fn catalog(
     })
 }
 
-/// Brings the catalog at `writer` up to date if [`WAITING_MAX`] announcements wait and no other
-/// process does so. Within `time`, if it is given, as many announcements are taken as there is time
-/// for.
+/// Brings the catalog at `writer` up to date if [`WAITING_MAX`] announcements wait. Within `time`,
+/// if it is given, as many announcements are taken as there is time for, unless another process
+/// does so or did not succeed a moment ago.
 ///
 /// # Errors
 ///
@@ -160,8 +158,17 @@ pub(super) fn catalog_if_many_wait(
 ) -> anyhow::Result<()> {
     let url = Path::new(writer.url());
     let cannot = || format!("cannot bring the catalog of {} up to date", display_path(url));
-    let turn = CompactionTurn::take(writer, WAITING_MAX).with_context(cannot)?;
-    let Some(turn) = turn else { return Ok(()) };
+    if !have_many_announced(writer, WAITING_MAX).with_context(cannot)? {
+        return Ok(());
+    }
+    // One with enough time need not wait for one with a short time.
+    let turn = match time {
+        Some(_) => CompactionTurn::take(writer).with_context(cannot)?,
+        None => None,
+    };
+    if time.is_some() && turn.is_none() {
+        return Ok(());
+    }
     let settings = ObjectSettings { cache: open_cache(), ..ObjectSettings::default() };
     let described = describe_workers(url, &settings)?;
     let compaction = Compaction::new(writer, &settings, &described);
@@ -174,7 +181,9 @@ pub(super) fn catalog_if_many_wait(
         Err(CatalogError::Contended(_)) => {}
         made => drop(made.with_context(cannot)?),
     }
-    turn.end();
+    if let Some(turn) = turn {
+        turn.end();
+    }
     Ok(())
 }
 

@@ -5,7 +5,6 @@ mod concurrent;
 mod ended;
 mod flood;
 mod providers;
-mod transcripts;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Store, read_range};
-use swarmletfs_objects::{BucketWriter, CompactionTurn};
+use swarmletfs_objects::BucketWriter;
 use swarmletfs_record::write::{Durability, Finish, NewWorker, StoreOptions};
 
 use super::proxy::{Proxy, WebFault};
@@ -434,9 +434,6 @@ fn a_spool_uploads_with_eight_requests_at_once() {
         }
         worker.finish(Finish::completed().result("Done.")).unwrap();
     }
-    // Only the upload is measured: another process has the catalog.
-    let bucket = BucketWriter::open(Path::new(&url), &server.settings()).unwrap();
-    let _turn = CompactionTurn::take(&bucket, 0).unwrap().unwrap();
     machine.address = proxy.address();
     proxy.fail(WebFault::Late(Duration::from_millis(20)), 0, true);
     proxy.most_at_once();

@@ -117,7 +117,7 @@ fn transcripts_have_the_tree_of_a_folder() {
 }
 
 /// Writes a transcript as the parts of the Claude Agent SDK, two lines in each.
-pub fn put_parts(server: &Server, folder: &str, transcript: &[u8]) {
+fn put_parts(server: &Server, folder: &str, transcript: &[u8]) {
     let lines: Vec<&[u8]> = transcript.split_inclusive(|byte| *byte == b'\n').collect();
     for (at, lines) in lines.chunks(2).enumerate() {
         server.put(

@@ -146,18 +146,6 @@ impl BlockCache {
         }
     }
 
-    /// Caches the content of a small object, also on disk.
-    pub(crate) fn keep_whole(&self, object: &CachedVersion, content: &Bytes) {
-        if content.len() as u64 == object.version.size && object.version.size <= BLOCK {
-            self.keep(&[(object.id, 0)], content);
-        }
-    }
-
-    /// Returns true if the first block of an object is cached.
-    pub(crate) fn has_first(&self, object: &CachedVersion) -> bool {
-        self.cached((object.id, 0)).is_some()
-    }
-
     /// Starts to read the first block of an object, unless it is cached or being read.
     pub(crate) fn prefetch(self: &Arc<Self>, object: CachedVersion) {
         let id = (object.id, 0);

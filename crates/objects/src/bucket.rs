@@ -20,7 +20,7 @@ use crate::ObjectSettings;
 use crate::ahead::Ahead;
 use crate::blocks::{BLOCK, BlockCache, CachedVersion};
 use crate::bucket_url::BucketUrl;
-use crate::catalog::{CatalogFacts, is_small_transcript};
+use crate::catalog::CatalogFacts;
 use crate::connection::{Connection, ObjectVersion};
 use crate::current::CurrentListing;
 use crate::failure::{FailureKind, RequestFailure};
@@ -193,11 +193,6 @@ impl Shared {
         let cached = CachedVersion { id: self.version_id(object), version: Arc::new(version) };
         if let Some(content) = self.listing.take_content(object) {
             self.blocks.add_whole(&cached, content);
-        } else if is_small_transcript(object)
-            && !self.blocks.has_first(&cached)
-            && let Some(content) = self.listing.take_transcript(object)
-        {
-            self.blocks.keep_whole(&cached, &content);
         }
         Ok(cached)
     }

@@ -6,10 +6,7 @@
 //! problem          why a catalog is not used
 //! manifest         the files that make up the catalog
 //! rows             a worker as a row
-//! transcripts      contents of small transcripts beside the workers
 //! reading          the catalog as readers see it
-//! files            reads and writes files of rows for compactions
-//! packing          keeps the files with contents of transcripts
 //! conditions       finds out whether the store honors conditions of writes
 //! turn             which process brings the catalog up to date, where many could
 //! compaction       writes rows for workers that changed, and replaces the manifest
@@ -20,29 +17,25 @@
 
 mod compaction;
 mod conditions;
-mod files;
 mod layout;
 mod manifest;
-mod packing;
 mod problem;
 mod reading;
 mod rows;
-mod transcripts;
 mod turn;
 
-pub use compaction::{CatalogReport, Compaction, DescribeWorkers, WholeSearch, announce};
+pub use compaction::{
+    CatalogError, CatalogReport, Compaction, DescribeWorkers, WholeSearch, announce,
+};
 pub use conditions::{ConditionSupport, find_conditions};
 pub use layout::{MANIFEST as CATALOG_MANIFEST, WorkerNews};
-pub use problem::CatalogError;
 pub use reading::CatalogFacts;
-pub use turn::CompactionTurn;
+pub use turn::{CompactionTurn, have_many_announced};
 
 pub(crate) use layout::{
     Announcement, CATALOG, ObjectsByWorker, ROOT, is_announced_open, looks_max, news_by_worker,
     split_by_worker, split_worker,
 };
-pub(crate) use manifest::RowFile;
 pub(crate) use problem::CatalogProblem;
 pub(crate) use reading::{CatalogReader, CatalogState};
 pub(crate) use rows::CatalogedWorker;
-pub(crate) use transcripts::is_small_transcript;

@@ -243,11 +243,16 @@ impl Connection {
         self.list_pages(prefix, "", None, keys_max).await
     }
 
-    /// Returns the number of keys that begin with `prefix` in the first page of a listing: all of
-    /// them if they are fewer than 1,000.
-    pub(crate) async fn count_page(&self, prefix: &str) -> Result<usize, RequestFailure> {
+    /// Returns true if `count` keys begin with `prefix`, or more than one page of a listing has,
+    /// which is 1,000 unless the store sends shorter ones.
+    pub(crate) async fn has_many(
+        &self,
+        prefix: &str,
+        count: usize,
+    ) -> Result<bool, RequestFailure> {
         let page = self.remote.list_paginated(Some(prefix), PaginatedListOptions::default());
-        Ok(self.within_deadline(page, Purpose::List).await?.result.objects.len())
+        let page = self.within_deadline(page, Purpose::List).await?;
+        Ok(page.page_token.is_some() || page.result.objects.len() >= count)
     }
 
     /// Lists the objects whose keys begin with `prefix` and `beneath`, with their paths from

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use jiff::{Timestamp, Unit};
 use parking_lot::{Condvar, Mutex};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::ObjectSettings;
 use crate::bucket_url::BucketUrl;
@@ -20,7 +20,6 @@ use crate::connection::Connection;
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::{KeyTree, ListedObject};
 use crate::listing::{Lister, ListingMemory, NewListing, WholeListing};
-use crate::seeds::TranscriptMisses;
 
 /// Longest time to wait for a new listing.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -40,7 +39,6 @@ pub(crate) struct CurrentListing {
     refresh: Duration,
     whole_refresh: Duration,
     state: Mutex<ListingState>,
-    misses: Mutex<TranscriptMisses>,
     /// Notified when a listing ends.
     ended: Condvar,
 }
@@ -135,8 +133,7 @@ impl CurrentListing {
             suspects: HashSet::new(),
         };
         let (state, ended) = (Mutex::new(state), Condvar::new());
-        let misses = Mutex::default();
-        CurrentListing { lister, refresh, whole_refresh, state, misses, ended }
+        CurrentListing { lister, refresh, whole_refresh, state, ended }
     }
 
     /// Returns facts about the catalog, if it is used.
@@ -152,37 +149,6 @@ impl CurrentListing {
 
     /// Takes the content of an object that the catalog holds.
     pub(crate) fn take_content(&self, object: &ListedObject) -> Option<Bytes> {
-        self.lister.seeds.take(object)
-    }
-
-    /// Takes the content of a small transcript that is not cached. The files with such contents
-    /// are read when several were missing.
-    pub(crate) fn take_transcript(&self, object: &ListedObject) -> Option<Bytes> {
-        let files = self.state.lock().memory.transcript_files();
-        if files.is_empty() {
-            return None;
-        }
-        // Other threads wait for the same files.
-        let mut misses = self.misses.lock();
-        let content = self.lister.seeds.take(object);
-        if content.is_some() {
-            return content;
-        }
-        let files = misses.add(files);
-        if !files.is_empty() {
-            let (lister, connection) = (self.lister.clone(), &self.lister.connection);
-            let limit = connection.deadline.saturating_mul(2);
-            let read = connection.wait(limit, async move {
-                lister.add_transcripts(files).await;
-                Ok(())
-            });
-            if let Err(failure) = read {
-                debug!(
-                    "cannot read transcripts of the catalog of {}: {failure}",
-                    self.lister.url.text
-                );
-            }
-        }
         self.lister.seeds.take(object)
     }
 

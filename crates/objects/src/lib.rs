@@ -56,6 +56,7 @@ pub use bytes::Bytes;
 pub use catalog::{
     CATALOG_MANIFEST, CatalogError, CatalogFacts, CatalogReport, Compaction, CompactionTurn,
     ConditionSupport, DescribeWorkers, WholeSearch, WorkerNews, announce, find_conditions,
+    have_many_announced,
 };
 pub use failure::RequestFailure;
 pub use parts::{file_of_part, part_key, parts_prefix};

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::bucket_url::BucketUrl;
 use crate::catalog::{
     Announcement, CATALOG, CatalogFacts, CatalogProblem, CatalogReader, CatalogState,
-    CatalogedWorker, ObjectsByWorker, ROOT, RowFile, is_announced_open, looks_max, news_by_worker,
+    CatalogedWorker, ObjectsByWorker, ROOT, is_announced_open, looks_max, news_by_worker,
     split_by_worker, split_worker,
 };
 use crate::connection::{Connection, ListedKeys};
@@ -91,11 +91,6 @@ pub(crate) struct WholeListing {
 impl ListingMemory {
     pub(crate) fn facts(&self) -> Option<CatalogFacts> {
         self.catalog.as_ref().map(CatalogState::facts)
-    }
-
-    /// Returns the files with contents of transcripts.
-    pub(crate) fn transcript_files(&self) -> Vec<RowFile> {
-        self.catalog.as_ref().map(CatalogState::transcript_files).unwrap_or_default()
     }
 
     /// Returns the rows to compare a whole listing with.
@@ -278,23 +273,8 @@ impl Lister {
         Ok(NewListing { objects, removed, requests, memory })
     }
 
-    /// Takes the contents of transcripts from `files` of the catalog, until there are enough. Those
-    /// that are missing are read one by one.
-    pub(crate) async fn add_transcripts(&self, files: Vec<RowFile>) {
-        let Some(reader) = &self.catalog else { return };
-        for file in files {
-            if self.seeds.are_full() {
-                break;
-            }
-            match reader.read_transcripts(&file).await {
-                Ok(contents) => self.seeds.add(contents),
-                Err(problem) => debug!("cannot use {} of {}: {problem}", file.key, self.url.text),
-            }
-        }
-    }
-
     /// Lists the objects and the directories of the first level, each directory with a `/` at its
-    /// end. Workers and the catalog are left out, but for the index of workers.
+    /// end. Those of the workers and of the catalog are left out, but for the index of workers.
     async fn list_level(&self) -> Result<ListedKeys, RequestFailure> {
         let mut level = self.connection.list_level(&self.url.prefix, self.keys_max).await?;
         level.folders.iter_mut().for_each(|folder| folder.push('/'));

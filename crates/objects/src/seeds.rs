@@ -2,27 +2,20 @@
 //!
 //! A list of workers reads each content once, soon after the store was opened. Contents that nobody
 //! took until then are dropped; they can be requested.
-//!
-//! Contents of transcripts are many, and most readers have them in their caches. So their files are
-//! read when several were missing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::catalog::RowFile;
 use crate::key_tree::ListedObject;
 
 /// Maximum size of all contents, in bytes.
 const BYTES_MAX: usize = 256 << 20;
 /// Time for which contents are kept.
 const KEPT: Duration = Duration::from_secs(120);
-
-/// Number of missing transcripts for which the files of contents are read.
-const MISSES_MIN: usize = 32;
 
 /// Path and ETag of an object.
 type SeedVersion = (Arc<str>, Arc<str>);
@@ -37,31 +30,7 @@ struct KeptSeeds {
     added_at: Option<Instant>,
 }
 
-/// Decides when the files with contents of transcripts are read.
-#[derive(Default)]
-pub(crate) struct TranscriptMisses {
-    count: usize,
-    /// Keys of the files that were read.
-    read: HashSet<String>,
-}
-
-impl TranscriptMisses {
-    /// Counts a missing transcript. Returns which of `files` to read now.
-    pub(crate) fn add(&mut self, files: Vec<RowFile>) -> Vec<RowFile> {
-        self.count += 1;
-        if self.count < MISSES_MIN {
-            return Vec::new();
-        }
-        files.into_iter().filter(|file| self.read.insert(file.key.clone())).collect()
-    }
-}
-
 impl Seeds {
-    /// Returns true if there is no room for further contents.
-    pub(crate) fn are_full(&self) -> bool {
-        self.0.lock().bytes >= BYTES_MAX / 2
-    }
-
     /// Adds contents of objects. Objects without an ETag are left out.
     pub(crate) fn add(&self, contents: Vec<(ListedObject, Bytes)>) {
         let mut kept = self.0.lock();

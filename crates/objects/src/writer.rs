@@ -412,11 +412,12 @@ impl BucketWriter {
         Ok(entries.collect())
     }
 
-    /// Returns the number of keys that begin with `prefix` in the first page of a listing.
-    pub(crate) fn count_page(&self, prefix: &str) -> Result<usize, RequestFailure> {
+    /// Returns true if `count` keys begin with `prefix`, or more than one page of a listing has.
+    pub(crate) fn has_many(&self, prefix: &str, count: usize) -> Result<bool, RequestFailure> {
         let connection = self.connection.clone();
         let beneath = format!("{}{prefix}", self.url.prefix);
-        self.connection.wait(self.patience(), async move { connection.count_page(&beneath).await })
+        self.connection
+            .wait(self.patience(), async move { connection.has_many(&beneath, count).await })
     }
 
     fn object(&self, key: &str) -> Result<Key, RequestFailure> {

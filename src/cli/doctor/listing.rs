@@ -30,9 +30,8 @@ impl ListingFacts {
         }
         let catalog = self.catalog.as_ref().map(|catalog| {
             let message = format!(
-                "catalog: {} and {} in {}, {} since; all workers were listed at {}",
+                "catalog: {} in {}, {} since; all workers were listed at {}",
                 count(catalog.workers, "worker"),
-                count(catalog.transcripts, "transcript"),
                 count(catalog.files, "file"),
                 count(catalog.news, "announcement"),
                 catalog.listed_at
@@ -106,8 +105,7 @@ mod tests {
     fn a_catalog_that_many_announcements_wait_for_is_noted() {
         for (news, level) in [(3, Level::Ok), (1_000, Level::Note)] {
             let listed_at = "2026-11-30T00:00:00Z".to_owned();
-            let catalog =
-                Some(ShownCatalog { workers: 9, transcripts: 0, files: 1, news, listed_at });
+            let catalog = Some(ShownCatalog { workers: 9, files: 1, news, listed_at });
             let findings = ListingFacts { catalog, ..facts() }.findings(Path::new("s3://b/a"));
             assert_eq!(findings[1].level, level);
         }

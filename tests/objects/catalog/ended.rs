@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use swarmletfs_objects::{CompactionTurn, WorkerNews};
+use swarmletfs_objects::{CompactionTurn, WorkerNews, have_many_announced};
 
 use super::super::proxy::{Proxy, WebFault};
 use super::super::recorder::Machine;
@@ -54,11 +54,14 @@ fn the_end_of_a_worker_brings_the_catalog_up_to_date() {
     let (machine, url) = (Machine::new(server), url(&prefix));
     bucket.put_worker("first", "completed");
     bucket.compact_all();
+    // Of workers that do not come. They are the oldest, and stay.
+    let absent = 250;
+    (0..absent).for_each(|number| bucket.announce(WorkerNews::Opened, &format!("x{number}")));
     bucket.announce_workers(MANY / 2);
     // Another process has begun a moment ago.
-    let turn = CompactionTurn::take(&bucket.writer, MANY).unwrap().unwrap();
+    let turn = CompactionTurn::take(&bucket.writer).unwrap().unwrap();
     end_worker(&machine, "w1", &url);
-    assert_eq!(bucket.announcements(), MANY + 2);
+    assert_eq!(bucket.announcements(), absent + MANY + 2);
     turn.end();
     // Several end at once. Each takes as much as there is time for.
     let enders: Vec<String> = (0..8).map(|number| format!("e{number}")).collect();
@@ -72,9 +75,9 @@ fn the_end_of_a_worker_brings_the_catalog_up_to_date() {
         assert!(wait_timeout(&mut child, limit).unwrap().success());
     }
     let left = bucket.announcements();
-    assert!(left < MANY, "{left} announcements wait after {:?}", begun.elapsed());
-    assert_eq!(bucket.keys(TURN), [""; 0]);
     let facts = bucket.open(true).catalog().unwrap();
+    assert!(left < MANY, "{left} announcements wait after {:?}: {facts:?}", begun.elapsed());
+    assert_eq!(bucket.keys(TURN), [""; 0]);
     assert!(facts.workers > 1 && facts.news == left, "{facts:?}");
     bucket.assert_right("after the end");
     end_worker(&machine, "w2", &url);
@@ -101,7 +104,7 @@ fn a_catalog_that_cannot_be_brought_up_to_date_does_not_fail_the_recorder() {
         (ended, proxy.heal())
     };
     // The last two requests find that many wait, and that another process has the turn.
-    let turn = CompactionTurn::take(&bucket.writer, MANY).unwrap().unwrap();
+    let turn = CompactionTurn::take(&bucket.writer).unwrap().unwrap();
     let (_, requests) = end(&machine, "w1", u64::MAX);
     turn.end();
     let (ended, _) = end(&machine, "w2", requests - 2);
@@ -110,26 +113,45 @@ fn a_catalog_that_cannot_be_brought_up_to_date_does_not_fail_the_recorder() {
     assert!(bucket.announcements() >= MANY);
 }
 
+#[test]
+fn the_end_of_a_worker_does_not_make_the_first_catalog() {
+    let Some(server) = server() else { return };
+    let prefix = new_prefix();
+    let bucket = TestBucket::at(&server.address(), prefix.clone());
+    let (machine, url) = (Machine::new(server), url(&prefix));
+    bucket.announce_workers(MANY / 2);
+    machine.run(&["worker", "create", "--id", "w1", "--store", &url]).assert_success();
+    let ended = machine.run(&["worker", "finish", "w1", "--store", &url]);
+    assert!(ended.assert_success().err.contains("`swarmletfs catalog` makes it"), "{ended:#?}");
+    assert_eq!(bucket.keys("catalog/v1/workers/"), [""; 0]);
+    // The turn of that process does not keep a flush from it.
+    machine.run(&["flush", "--store", &url]).assert_success();
+    assert_eq!(bucket.announcements(), 0);
+    bucket.assert_right("after a flush");
+}
+
 /// Promise: Of any number of processes that end workers, one brings the catalog up to date.
 #[test]
 fn one_of_many_takes_the_turn() {
     let Some(server) = server() else { return };
     let bucket = TestBucket::new(server);
-    bucket.announce(WorkerNews::Opened, "w1");
-    let take_at_once = |news_min| {
+    let take_at_once = || {
         thread::scope(|scope| {
             let takers: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| CompactionTurn::take(&bucket.writer, news_min).unwrap()))
+                .map(|_| scope.spawn(|| CompactionTurn::take(&bucket.writer).unwrap()))
                 .collect();
             takers.into_iter().filter_map(|taker| taker.join().unwrap()).collect::<Vec<_>>()
         })
     };
-    assert!(take_at_once(2).is_empty());
-    let mut taken = take_at_once(1);
+    let mut taken = take_at_once();
     assert_eq!(taken.len(), 1);
-    assert!(take_at_once(1).is_empty());
+    assert!(take_at_once().is_empty());
     taken.pop().unwrap().end();
     // Of a process that died long ago.
     bucket.put(TURN, "01890a5d-ac96-774b-bcce-b302099a8057");
-    assert_eq!(take_at_once(1).len(), 1);
+    assert_eq!(take_at_once().len(), 1);
+    for (waiting, is_many) in [(0, false), (1, true), (2, true)] {
+        assert_eq!(have_many_announced(&bucket.writer, 1).unwrap(), is_many, "{waiting}");
+        bucket.announce(WorkerNews::Opened, "w1");
+    }
 }

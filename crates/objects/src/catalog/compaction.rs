@@ -18,14 +18,13 @@ use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::{Time, read_whole};
 use tracing::{debug, warn};
 
-use super::files::{FILE_ROWS, READ_MAX, RowWriter, SMALL_FILES_MAX, reader};
 use super::layout::{
-    Announcement, FILES, MANIFEST, NEWS, ObjectsByWorker, PROBES, ROOT, TRANSCRIPTS, WorkerNews,
+    Announcement, FILES, MANIFEST, NEWS, ObjectsByWorker, PARQUET, PROBES, ROOT, WorkerNews,
     is_announced_open, looks_max, new_id, news_by_worker, split_by_worker,
 };
-use super::manifest::{self, CatalogManifest, ReplacedFile, RowFile};
-use super::packing::{PackedTranscripts, pack_transcripts};
-use super::problem::{CatalogError, CatalogProblem};
+use super::manifest::{self, CatalogManifest, FILE_MAX, ReplacedFile, RowFile};
+use super::problem::CatalogProblem;
+use super::reading::CatalogReader;
 use super::rows::{self, CONTENTS_MAX, CatalogRow, CatalogedWorker, LISTED_FILES};
 use super::{ConditionSupport, find_conditions};
 use crate::ObjectSettings;
@@ -35,11 +34,17 @@ use crate::key_tree::ListedObject;
 use crate::parts::WORKERS;
 use crate::writer::{BucketWriter, PutCondition, PutError, StoredVersion};
 
-/// Number of workers whose rows are computed at once, also if the time is short.
+/// Maximum number of rows in a file.
+const FILE_ROWS: usize = 10_000;
+/// Size of the rows after which a file ends, in bytes.
+const FILE_BYTES: usize = 48 << 20;
+/// Number of files with fewer than half of [`FILE_ROWS`] rows from which on they are merged.
+const SMALL_FILES_MAX: usize = 8;
+/// Number of workers whose rows are computed at once, at most, and at first if the time is short.
 const BATCH: usize = 1_000;
-const SHORT_BATCH: usize = 100;
+const FIRST_BATCH: usize = 8;
 /// Maximum number of announced workers that a compaction takes if its time is short.
-const SHORT_NEWS: usize = 1_000;
+const SHORT_NEWS: usize = 200;
 /// Number of times that another compaction may win.
 const RESTARTS_MAX: u32 = 20;
 /// Pause before a restart, for each one so far.
@@ -52,6 +57,8 @@ const ORPHAN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const DURATION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// Time without a write after which an unfinished worker is listed only when it is announced.
 const QUIET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// Longest time to read the files of the catalog or to list workers.
+const READ_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// When all workers are listed, to find changes that nobody announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +71,8 @@ pub enum WholeSearch {
 /// The effect of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CatalogReport {
-    /// Number of workers in the catalog, and of transcripts of which it has the content.
+    /// Number of workers in the catalog.
     pub workers: usize,
-    pub transcripts: usize,
     /// Number of rows that were new or changed.
     pub rows: usize,
     pub removed: usize,
@@ -79,6 +85,32 @@ pub struct CatalogReport {
     pub restarts: u32,
     /// True if all workers were listed.
     pub is_whole: bool,
+}
+
+/// Why a catalog was not brought up to date. Readers are not affected.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error(
+        "the store ignores the conditions of writes, so two machines could not share a catalog; \
+         readers list it"
+    )]
+    Unconditional,
+    #[error("there are no workers; try the prefix that has a folder workers")]
+    Empty,
+    #[error("it has version {0}; try a newer version of this program")]
+    Version(u32),
+    #[error("other processes changed it {0} times meanwhile; try again later")]
+    Contended(u32),
+    #[error("there is none, or a damaged one; `swarmletfs catalog` makes it")]
+    Missing,
+    #[error("it took too long; try again, beginning with a shorter prefix")]
+    TooLong,
+    #[error("the workers could not be read: {0}")]
+    Workers(String),
+    #[error("a file could not be encoded: {0}")]
+    Encode(std::io::Error),
+    #[error("{0}; {cure}", cure = .0.cure())]
+    Failed(#[from] RequestFailure),
 }
 
 /// Returns the entries of all workers of a store in the swarm's index.json.
@@ -110,8 +142,6 @@ pub struct Compaction<'a> {
     time: Option<Duration>,
     /// Rows that were computed, so that a restart does not need to.
     computed: HashMap<String, CatalogRow>,
-    /// The files with contents of transcripts that were found, and what was made of them.
-    packed: Option<(Vec<RowFile>, PackedTranscripts)>,
 }
 
 /// The catalog as a compaction found it.
@@ -146,8 +176,6 @@ impl FoundCatalog {
 struct CatalogEdit {
     rows: Vec<CatalogRow>,
     removed: BTreeSet<String>,
-    /// The objects beside the workers, if all were listed.
-    beside: Option<Vec<ListedObject>>,
     /// Announcements that the rows cover.
     covered: Vec<String>,
 }
@@ -161,11 +189,12 @@ impl Compaction<'_> {
         describe: &'a DescribeWorkers<'a>,
     ) -> Compaction<'a> {
         let (started, computed) = (Instant::now(), HashMap::new());
-        Compaction { writer, settings, describe, started, time: None, computed, packed: None }
+        Compaction { writer, settings, describe, started, time: None, computed }
     }
 
-    /// Limits the duration. Announcements that no time is left for stay, and it gives up if another
-    /// compaction wins, rather than to start over. A request that was begun may end later.
+    /// Limits the duration. Then nothing is searched that was not announced, announcements that no
+    /// time is left for stay, and it gives up if another compaction wins, rather than to start
+    /// over. A request that was begun may end later.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {
         Compaction { time: Some(time), ..self }
@@ -205,37 +234,27 @@ impl Compaction<'_> {
         let now = Timestamp::now();
         let mut found = self.find_catalog(now)?;
         let age = found.manifest.as_ref().map(|manifest| age(manifest.listed_at, now));
-        let looks = looks_max(found.object_count());
-        if self.time.is_some() {
-            // The oldest announcements come first.
-            let mut taken: HashSet<String> = HashSet::new();
-            for announcement in &found.news {
-                if taken.len() < looks.min(SHORT_NEWS) {
-                    taken.insert(announcement.worker.clone());
-                }
+        let is_whole = if self.time.is_some() {
+            if found.is_damaged {
+                return Err(CatalogError::Missing);
             }
+            let taken = shortened(&found.news);
             found.news.retain(|announcement| taken.contains(&announcement.worker));
-        }
-        let is_whole = found.is_damaged
-            || news_by_worker(&found.news).len() > looks
-            || match whole {
-                WholeSearch::Always => true,
-                WholeSearch::IfOlder(limit) => age.is_none_or(|age| age > limit),
-            };
-        let mut edit = self.find_changes(&found, is_whole, now)?;
-        let known = found.manifest.iter().flat_map(|manifest| manifest.transcripts.clone());
-        let known: Vec<RowFile> = known.collect();
-        let packed = match edit.beside.take().filter(|_| self.time.is_none()) {
-            Some(objects) => self.pack(known, objects, now)?,
-            None => PackedTranscripts { files: known, ..Default::default() },
+            false
+        } else {
+            found.is_damaged
+                || news_by_worker(&found.news).len() > looks_max(found.object_count())
+                || match whole {
+                    WholeSearch::Always => true,
+                    WholeSearch::IfOlder(limit) => age.is_none_or(|age| age > limit),
+                }
         };
-        if found.version.is_none() && edit.rows.is_empty() && packed.files.is_empty() {
+        let edit = self.find_changes(&found, is_whole, now)?;
+        if found.version.is_none() && edit.rows.is_empty() {
             return Err(CatalogError::Empty);
         }
         let mut report = CatalogReport {
-            rows: edit.rows.len() + packed.added,
-            transcripts: manifest::count(&packed.files),
-            written: packed.written,
+            rows: edit.rows.len(),
             removed: edit.removed.len(),
             news: edit.covered.len(),
             is_whole,
@@ -243,9 +262,9 @@ impl Compaction<'_> {
         };
         let has_changes = !edit.rows.is_empty() || !edit.removed.is_empty() || is_whole;
         let Some(manifest) = found.manifest.as_ref().filter(|_| !has_changes) else {
-            return self.replace(found, edit, packed, now, report);
+            return self.replace(found, edit, is_whole, now, report);
         };
-        (report.workers, report.files) = (manifest.rows, manifest.files.len() + packed.files.len());
+        (report.workers, report.files) = (manifest.rows, manifest.files.len());
         self.delete(edit.covered);
         Ok(Some(report))
     }
@@ -286,7 +305,7 @@ impl Compaction<'_> {
         let news = listed.iter().filter_map(|key| Announcement::parse(&key.key, key.modified));
         // A key among the announcements that is none belongs to nobody.
         let is_possible = |key: &str| {
-            [FILES, TRANSCRIPTS, PROBES].iter().any(|folder| key.starts_with(folder))
+            [FILES, PROBES].iter().any(|folder| key.starts_with(folder))
                 || key.starts_with(NEWS) && Announcement::parse(key, Time::default()).is_none()
         };
         let orphans = listed.iter().filter(|object| {
@@ -305,8 +324,14 @@ impl Compaction<'_> {
     }
 
     fn read_file(&self, file: &RowFile) -> Result<FoundFile, CatalogProblem> {
-        let (reader, file) = (reader(self.writer, self.settings), file.clone());
-        let (connection, rows_max) = (reader.connection.clone(), reader.rows_max);
+        let (connection, url) = self.writer.shared_parts();
+        let (rows_max, file) = (self.settings.keys_max, file.clone());
+        let reader = CatalogReader {
+            connection: connection.clone(),
+            prefix: url.prefix.clone(),
+            rows_max,
+            cache: self.settings.cache.clone(),
+        };
         // A damaged file is no failure of a request.
         let read = connection.wait(self.time_left().min(READ_MAX), async move {
             match reader.read_file(&file).await {
@@ -338,8 +363,8 @@ impl Compaction<'_> {
             .flat_map(|file| &file.workers)
             .map(|(worker, row)| (&**worker, row))
             .collect();
-        let (listed, beside) = self.list_workers(is_whole, announced.keys().copied())?;
-        let mut edit = CatalogEdit { beside: is_whole.then_some(beside), ..Default::default() };
+        let listed = self.list_workers(is_whole, announced.keys().copied())?;
+        let mut edit = CatalogEdit::default();
         let mut covered: Vec<&Announcement> = Vec::new();
         for announcement in &found.news {
             let is_empty = !listed.contains_key(&*announcement.worker);
@@ -374,16 +399,16 @@ impl Compaction<'_> {
             }
         }
         changed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let batch_size = if self.time.is_some() { SHORT_BATCH } else { BATCH };
+        let mut batch_size = if self.time.is_some() { FIRST_BATCH } else { BATCH };
         let mut done = 0;
-        for batch in changed.chunks(batch_size) {
-            if self.must_end() && !is_whole && done > 0 {
-                break;
-            }
+        while done < changed.len() && !(self.must_end() && done > 0) {
+            let end = changed.len().min(done + batch_size);
+            let Some(batch) = changed.get(done..end) else { break };
+            batch_size = BATCH.min(batch_size * 2);
             if self.time_left().is_zero() {
                 return Err(CatalogError::TooLong);
             }
-            done += batch.len();
+            done = end;
             for mut row in self.compute(batch)? {
                 let status = row.entry.get("status").and_then(Value::as_str);
                 let is_finished =
@@ -398,41 +423,24 @@ impl Compaction<'_> {
         Ok(edit)
     }
 
-    /// Lists the objects of all workers and those beside them, or of the `named` workers.
+    /// Lists the objects of all workers, or of the `named` ones.
     fn list_workers<'n>(
         &self,
         is_whole: bool,
         named: impl Iterator<Item = &'n str>,
-    ) -> Result<(ObjectsByWorker, Vec<ListedObject>), CatalogError> {
+    ) -> Result<ObjectsByWorker, CatalogError> {
         let (connection, url) = self.writer.shared_parts();
         let (lister, prefix, keys_max) =
             (connection.clone(), url.prefix.clone(), self.settings.keys_max);
         let folders: Vec<String> = match is_whole {
-            true => vec![String::new()],
+            true => vec![WORKERS.to_owned()],
             false => named.map(|worker| format!("{WORKERS}{worker}/")).collect(),
         };
         let listed = connection.wait(self.time_left().min(READ_MAX), async move {
             lister.list_folders(&prefix, folders.into_iter(), keys_max).await
         })?;
-        Ok(split_by_worker(listed.into_iter().flat_map(|(_, keys)| keys.objects)))
-    }
-
-    /// Brings the files `known` with contents of transcripts up to date with the listed `objects`,
-    /// unless a restart finds the same files again.
-    fn pack(
-        &mut self,
-        known: Vec<RowFile>,
-        objects: Vec<ListedObject>,
-        now: Timestamp,
-    ) -> Result<PackedTranscripts, CatalogError> {
-        if let Some((found, packed)) = &self.packed
-            && *found == known
-        {
-            return Ok(packed.clone());
-        }
-        let packed = pack_transcripts(self.writer, self.settings, &known, objects, now)?;
-        self.packed = Some((known, packed.clone()));
-        Ok(packed)
+        let (workers, _) = split_by_worker(listed.into_iter().flat_map(|(_, keys)| keys.objects));
+        Ok(workers)
     }
 
     /// Computes the rows of some workers.
@@ -478,7 +486,7 @@ impl Compaction<'_> {
         &self,
         found: FoundCatalog,
         edit: CatalogEdit,
-        packed: PackedTranscripts,
+        is_whole: bool,
         now: Timestamp,
         report: CatalogReport,
     ) -> Result<Option<CatalogReport>, CatalogError> {
@@ -507,12 +515,7 @@ impl Compaction<'_> {
         }
         pool.extend(edit.rows.iter().cloned());
         pool.sort_unstable_by(|a, b| a.worker.cmp(&b.worker));
-        let mut rows = RowWriter::new(self.writer, FILES, now, rows::encode);
-        for row in pool {
-            let size = row.size();
-            rows.add(row, size)?;
-        }
-        let written = rows.finish()?;
+        let written = self.write_files(pool, now)?;
         if self.time_left().is_zero() {
             return Err(CatalogError::TooLong);
         }
@@ -521,8 +524,8 @@ impl Compaction<'_> {
             .iter()
             .flat_map(|manifest| manifest.replaced.clone())
             .partition(|file| age(file.at, now) < GRACE);
-        let replaced = merged.into_iter().map(|file| file.file.key).chain(packed.replaced);
-        let replaced = replaced.map(|key| ReplacedFile { key, at: now });
+        let replaced =
+            merged.iter().map(|file| ReplacedFile { key: file.file.key.clone(), at: now });
         let files: Vec<RowFile> =
             clean.into_iter().map(|file| file.file).chain(written.iter().cloned()).collect();
         let listed_at = previous.map_or(now, |manifest| manifest.listed_at);
@@ -530,10 +533,9 @@ impl Compaction<'_> {
             version: manifest::VERSION,
             id: new_id(),
             written_at: now,
-            listed_at: if report.is_whole { now } else { listed_at },
-            rows: manifest::count(&files),
+            listed_at: if is_whole { now } else { listed_at },
+            rows: files.iter().map(|file| file.rows).sum(),
             files,
-            transcripts: packed.files,
             replaced: kept.into_iter().chain(replaced).collect(),
         };
         if !self.put_manifest(&manifest, found.version, &written)? {
@@ -543,10 +545,43 @@ impl Compaction<'_> {
         let orphans = found.orphans.into_iter().filter(|key| !named.contains(&**key));
         self.delete(edit.covered);
         self.delete(expired.into_iter().map(|file| file.key).chain(orphans).collect());
-        let files = manifest.files.len() + manifest.transcripts.len();
-        let workers = manifest.rows;
-        let written = written.len() + report.written;
-        Ok(Some(CatalogReport { workers, files, written, ..report }))
+        let (workers, files) = (manifest.rows, manifest.files.len());
+        Ok(Some(CatalogReport { workers, files, written: written.len(), ..report }))
+    }
+
+    fn write_files(
+        &self,
+        rows: Vec<CatalogRow>,
+        now: Timestamp,
+    ) -> Result<Vec<RowFile>, CatalogError> {
+        let day = now.strftime("%Y-%m-%d").to_string();
+        let (mut written, mut part, mut size) = (Vec::new(), Vec::new(), 0);
+        let mut rows = rows.into_iter().peekable();
+        while let Some(row) = rows.next() {
+            size += row.size();
+            part.push(row);
+            let next = rows.peek().map_or(0, CatalogRow::size);
+            let is_full = part.len() >= FILE_ROWS || size + next > FILE_BYTES;
+            if is_full || rows.peek().is_none() {
+                let bytes = rows::encode(&part).map_err(CatalogError::Encode)?;
+                if bytes.len() as u64 > FILE_MAX {
+                    let reason = "the rows of its workers are too large";
+                    return Err(RequestFailure::new(FailureKind::TooMany, reason).into());
+                }
+                let key = format!("{FILES}{day}/{}{PARQUET}", new_id());
+                let stored = self.writer.put(&key, bytes.clone(), &PutCondition::IfAbsent);
+                let etag = stored.map_err(PutError::into_failure)?.etag;
+                written.push(RowFile {
+                    key,
+                    rows: part.len(),
+                    bytes: bytes.len() as u64,
+                    etag,
+                    blake3: blake3::hash(&bytes).to_hex().to_string(),
+                });
+                (part, size) = (Vec::new(), 0);
+            }
+        }
+        Ok(written)
     }
 
     /// Replaces the manifest if it is still the `version` that was read. Returns false if it is
@@ -612,6 +647,20 @@ fn contents(bucket: &Bucket, worker: &str, objects: &[ListedObject]) -> BTreeMap
         }
     }
     contents
+}
+
+/// Returns the workers that a compaction with a short time takes: those announced first, without
+/// those that only began. Readers look at open ones in any case.
+fn shortened(news: &[Announcement]) -> HashSet<String> {
+    let went_on = news.iter().filter(|it| it.news != WorkerNews::Opened);
+    let mut taken = HashSet::new();
+    // The oldest announcements come first.
+    for announcement in went_on {
+        if taken.len() < SHORT_NEWS {
+            taken.insert(announcement.worker.clone());
+        }
+    }
+    taken
 }
 
 /// Returns true if nothing of a worker was written for long.

@@ -1,12 +1,11 @@
 //! The keys of the catalog, from the prefix of the store.
 //!
 //! ```text
-//! catalog/v1/manifest.json                 the files that make up the catalog
-//! catalog/v1/workers/DAY/ID.parquet        a row for each worker; DAY is when the file was written
-//! catalog/v1/transcripts/DAY/ID.parquet    contents of small transcripts
-//! catalog/v1/new/ID-KIND-WORKER.json       a worker that changed, its name in percent-encoding
-//! catalog/v1/probe/ID                      finds out whether the store honors conditions
-//! catalog/v1/turn                         the process that compacts, see `turn`
+//! catalog/v1/manifest.json             the files that make up the catalog
+//! catalog/v1/workers/DAY/ID.parquet    a row for each worker; DAY is when the file was written
+//! catalog/v1/new/ID-KIND-WORKER.json   a worker that changed, with its name in percent-encoding
+//! catalog/v1/probe/ID                  finds out whether the store honors conditions
+//! catalog/v1/turn                     the process that compacts, see `turn`
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +26,6 @@ pub(crate) const ROOT: &str = "catalog/v1/";
 /// Key of the object that names the files of the catalog.
 pub const MANIFEST: &str = "catalog/v1/manifest.json";
 pub(super) const FILES: &str = "catalog/v1/workers/";
-pub(super) const TRANSCRIPTS: &str = "catalog/v1/transcripts/";
 pub(super) const PROBES: &str = "catalog/v1/probe/";
 /// Key of the object of the process that brings the catalog up to date.
 pub(super) const TURN: &str = "catalog/v1/turn";

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::layout::{FILES, PARQUET, TRANSCRIPTS};
+use super::layout::{FILES, PARQUET};
 use super::problem::CatalogProblem;
 
 pub(super) const VERSION: u32 = 1;
@@ -30,9 +30,6 @@ pub(super) struct CatalogManifest {
     pub(super) listed_at: Timestamp,
     pub(super) rows: usize,
     pub(super) files: Vec<RowFile>,
-    /// Files with contents of transcripts.
-    #[serde(default)]
-    pub(super) transcripts: Vec<RowFile>,
     /// Files that a reader with an older manifest may still need.
     #[serde(default)]
     pub(super) replaced: Vec<ReplacedFile>,
@@ -40,9 +37,9 @@ pub(super) struct CatalogManifest {
 
 /// A file of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RowFile {
+pub(super) struct RowFile {
     /// Key from the prefix of the store.
-    pub(crate) key: String,
+    pub(super) key: String,
     pub(super) rows: usize,
     /// Size in bytes.
     pub(super) bytes: u64,
@@ -77,27 +74,18 @@ impl CatalogManifest {
         }
         let manifest: CatalogManifest =
             serde_json::from_slice(json).map_err(|_| damaged("is no manifest"))?;
-        let are_files = |files: &[RowFile], folder: &str| {
-            files.iter().all(|file| {
-                is_row_file(&file.key, folder)
-                    && file.bytes <= FILE_MAX
-                    && file.blake3.len() == HASH_LENGTH
-            })
+        let is_file = |file: &RowFile| {
+            is_row_file(&file.key) && file.bytes <= FILE_MAX && file.blake3.len() == HASH_LENGTH
         };
-        let all = || manifest.files.iter().chain(&manifest.transcripts);
-        let distinct: HashSet<&str> = all().map(|file| &*file.key).collect();
-        let [rows, transcripts] =
-            [&manifest.files, &manifest.transcripts].map(|files| count(files));
-        if all().count() > FILES_MAX || rows.max(transcripts) > rows_max {
+        let distinct: HashSet<&str> = manifest.files.iter().map(|file| &*file.key).collect();
+        let rows = manifest.files.iter().fold(0, |all: usize, file| all.saturating_add(file.rows));
+        if manifest.files.len() > FILES_MAX || rows > rows_max {
             return Err(damaged("names too much"));
         }
-        let is_replaced =
-            |file: &ReplacedFile| [FILES, TRANSCRIPTS].iter().any(|at| is_row_file(&file.key, at));
-        if distinct.len() < all().count()
+        if distinct.len() < manifest.files.len()
             || rows != manifest.rows
-            || !are_files(&manifest.files, FILES)
-            || !are_files(&manifest.transcripts, TRANSCRIPTS)
-            || !manifest.replaced.iter().all(is_replaced)
+            || !manifest.files.iter().all(is_file)
+            || !manifest.replaced.iter().all(|file| is_row_file(&file.key))
         {
             return Err(damaged("contradicts itself"));
         }
@@ -112,19 +100,13 @@ impl CatalogManifest {
     /// Returns the keys of all files that a reader may need.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         let replaced = self.replaced.iter().map(|file| &*file.key);
-        let files = self.files.iter().chain(&self.transcripts);
-        files.map(|file| &*file.key).chain(replaced)
+        self.files.iter().map(|file| &*file.key).chain(replaced)
     }
 }
 
-/// Returns the number of rows in all of `files`.
-pub(super) fn count(files: &[RowFile]) -> usize {
-    files.iter().fold(0, |all, file| all.saturating_add(file.rows))
-}
-
-/// Returns true if `key` is the key of a file of rows in `folder`.
-fn is_row_file(key: &str, folder: &str) -> bool {
-    let Some((day, name)) = key.strip_prefix(folder).and_then(|rest| rest.split_once('/')) else {
+/// Returns true if `key` is the key of a file of rows.
+pub(super) fn is_row_file(key: &str) -> bool {
+    let Some((day, name)) = key.strip_prefix(FILES).and_then(|rest| rest.split_once('/')) else {
         return false;
     };
     let is_plain = |text: &str| {
@@ -152,7 +134,6 @@ mod tests {
             listed_at: Timestamp::UNIX_EPOCH,
             rows: 6,
             files: vec![file("a"), file("b")],
-            transcripts: Vec::new(),
             replaced: Vec::new(),
         }
     }
@@ -175,7 +156,6 @@ mod tests {
             (change(&|all| all.files[1].key = all.files[0].key.clone()), "contradicts itself"),
             (change(&|all| all.files[0].bytes = FILE_MAX + 1), "contradicts itself"),
             (change(&|all| all.files[0].blake3.clear()), "contradicts itself"),
-            (change(&|all| all.transcripts = all.files.split_off(1)), "contradicts itself"),
             (change(&|all| all.version = 2), "version 2"),
         ] {
             assert!(changed.to_string().contains(expected), "{changed}");

@@ -17,8 +17,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use super::layout::{Announcement, CATALOG, MANIFEST, ROOT};
 use super::manifest::{self, CatalogManifest, RowFile};
 use super::problem::CatalogProblem;
-use super::rows::{self, CatalogedWorker, KnownContents, ParsedRows};
-use super::transcripts;
+use super::rows::{self, CatalogedWorker, ParsedRows};
 use crate::connection::{Connection, FetchedObject, ListedKeys, ObjectVersion};
 use crate::failure::{FailureKind, RequestFailure};
 use crate::key_tree::ListedObject;
@@ -61,20 +60,20 @@ pub(crate) struct CatalogState {
 pub struct CatalogFacts {
     pub workers: usize,
     pub files: usize,
-    /// Number of transcripts of which the catalog has the content.
-    pub transcripts: usize,
     /// Number of changes that wait for a compaction.
     pub news: usize,
     /// Time of the last listing of all workers, in RFC 3339.
     pub listed_at: String,
 }
 
+/// Contents of objects, each a version.
+pub(crate) type KnownContents = Vec<(ListedObject, Bytes)>;
+
 impl CatalogState {
     pub(crate) fn facts(&self) -> CatalogFacts {
         CatalogFacts {
             workers: self.workers.len(),
-            files: self.manifest.files.len() + self.manifest.transcripts.len(),
-            transcripts: manifest::count(&self.manifest.transcripts),
+            files: self.manifest.files.len(),
             news: self.news.len(),
             listed_at: self.manifest.listed_at.to_string(),
         }
@@ -83,11 +82,6 @@ impl CatalogState {
     /// Returns the number of objects that the rows name.
     pub(crate) fn object_count(&self) -> usize {
         self.workers.values().map(|worker| worker.objects.len()).sum()
-    }
-
-    /// Returns the files with contents of transcripts.
-    pub(crate) fn transcript_files(&self) -> Vec<RowFile> {
-        self.manifest.transcripts.clone()
     }
 
     /// Returns true if both have the same rows, announcements and other objects.
@@ -167,20 +161,6 @@ impl CatalogReader {
             }
         }
         Ok(None)
-    }
-
-    /// Reads the contents in a file of transcripts.
-    ///
-    /// # Errors
-    ///
-    /// It is damaged, or a request fails.
-    pub(crate) async fn read_transcripts(
-        &self,
-        file: &RowFile,
-    ) -> Result<KnownContents, CatalogProblem> {
-        let (bytes, rows_max) = (self.read_file(file).await?, self.rows_max);
-        let parsed = spawn_blocking(move || transcripts::parse(bytes, rows_max)).await;
-        parsed.map_err(|error| RequestFailure::new(FailureKind::Other, error.to_string()))?
     }
 
     /// Reads the files of `manifest` that are not `known`.

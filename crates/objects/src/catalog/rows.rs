@@ -98,15 +98,12 @@ pub(crate) struct CatalogedWorker {
     pub(crate) objects: Arc<[ListedObject]>,
 }
 
-/// Contents of objects, each a version.
-pub(crate) type KnownContents = Vec<(ListedObject, Bytes)>;
-
 /// The rows of a file.
 #[derive(Default)]
 pub(super) struct ParsedRows {
     pub(super) workers: Vec<(Arc<str>, CatalogedWorker)>,
     /// Contents of objects.
-    pub(super) contents: KnownContents,
+    pub(super) contents: Vec<(ListedObject, Bytes)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -257,7 +254,7 @@ fn parse_objects(worker: &str, json: &[u8]) -> Result<Vec<ListedObject>, Catalog
 }
 
 /// Adds the contents that have the size of their objects. Others are read when they are needed.
-fn add_contents(objects: &[ListedObject], json: &[u8], all: &mut KnownContents) {
+fn add_contents(objects: &[ListedObject], json: &[u8], all: &mut Vec<(ListedObject, Bytes)>) {
     let Ok(contents) = serde_json::from_slice::<BTreeMap<&str, String>>(json) else { return };
     for (path, content) in contents {
         let object = objects.iter().find(|object| {

@@ -19,23 +19,25 @@ const TURN_MAX: Duration = Duration::from_secs(5 * 60);
 /// Maximum size of the object, in bytes.
 const SIZE_MAX: u64 = 1_024;
 
+/// Returns true if `count` announcements wait, which must be at most 1,000.
+///
+/// # Errors
+///
+/// The request fails.
+pub fn have_many_announced(writer: &BucketWriter, count: usize) -> Result<bool, RequestFailure> {
+    writer.has_many(NEWS, count)
+}
+
 /// The turn of this process.
 pub struct CompactionTurn<'a>(&'a BucketWriter);
 
 impl CompactionTurn<'_> {
-    /// Takes the turn, with three requests at most. Returns `None` if fewer than `news_min`
-    /// announcements wait, which must be at most 1,000, or if another process has the turn.
+    /// Takes the turn, with two requests at most. Returns `None` if another process has it.
     ///
     /// # Errors
     ///
     /// A request fails.
-    pub fn take(
-        writer: &BucketWriter,
-        news_min: usize,
-    ) -> Result<Option<CompactionTurn<'_>>, RequestFailure> {
-        if writer.count_page(NEWS)? < news_min {
-            return Ok(None);
-        }
+    pub fn take(writer: &BucketWriter) -> Result<Option<CompactionTurn<'_>>, RequestFailure> {
         let condition = match writer.get(TURN, SIZE_MAX)? {
             Some((turn, _)) if is_held(&turn, Timestamp::now()) => return Ok(None),
             Some((_, version)) => PutCondition::IfMatch(version),
