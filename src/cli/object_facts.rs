@@ -53,7 +53,7 @@ pub(crate) struct Waiting {
     pub(crate) ended: u64,
     /// Time of the oldest of the files.
     pub(crate) since: Option<Time>,
-    /// Workers that no time was left for.
+    /// Workers that could not be read, or that no time was left for.
     pub(crate) uncounted: u64,
 }
 

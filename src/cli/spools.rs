@@ -5,7 +5,7 @@
 
 pub(super) mod progress;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 
@@ -81,10 +81,6 @@ impl Spool {
         self.path.join(STORE)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(super) fn folder(&self) -> Result<Dir, PathError> {
         Dir::open(&self.path, Durability::Full)
     }
@@ -96,7 +92,7 @@ impl Spool {
             let shown = display_path(&self.path);
             format!("cannot read what was uploaded of the spool {shown}")
         })?;
-        Ok(UploadProgress::new(folder))
+        Ok(UploadProgress(folder))
     }
 
     /// Opens the directory of a worker to read it.

@@ -212,9 +212,8 @@ impl Lister {
         let (at, level) = (Instant::now(), self.list_level().await?);
         let (mut requests, mut removed) = (level.pages, level.removed);
         let count = due.len() + level.folders.len();
-        let is_flooded = count > looks_max(state.object_count());
         let beside;
-        if is_flooded {
+        if count > looks_max(state.object_count()) {
             if !std::mem::replace(&mut memory.is_flooded, true) {
                 let url = &self.url.text;
                 warn!(

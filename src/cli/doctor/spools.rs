@@ -79,7 +79,7 @@ impl SpoolFacts {
         SpoolFacts {
             url: spool.shown_url(),
             recorded_for: spool.scope.as_deref().map(escape_controls),
-            path: display_path(spool.path()),
+            path: display_path(&spool.path),
             workers: waiting.workers,
             ended: waiting.ended,
             files: waiting.files,

@@ -228,7 +228,7 @@ fn full(spool: &Spool, space_max: u64) -> String {
         "cannot record more for {}: its spool {} is full ({}); try `swarmletfs flush`, or a larger \
          --spool-max",
         spool.url,
-        display_path(spool.path()),
+        display_path(&spool.path),
         human_size(space_max)
     )
 }

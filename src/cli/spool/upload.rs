@@ -500,11 +500,12 @@ impl<'a> WorkerUpload<'a> {
             return Ok(());
         }
         let put = |(path, file): &(&str, &SpoolFile)| -> Result<UploadedFile, UploadStop> {
+            // Only as many files are in memory as requests are in progress.
+            let _turn = self.uploader.begin_request()?;
             let (file, version) = open_at_rest(self.disk, file)?;
             let bytes = read_exactly(&*file, 0, version.size).context("cannot read a file")?;
             let tail = tail_of(&*file, version.size)?;
             let key = self.key(path)?;
-            let _turn = self.uploader.begin_request()?;
             let etag = self.uploader.bucket.put(&key, bytes, &PutCondition::Always)?.etag;
             Ok(UploadedFile { version, etag, tail, ..UploadedFile::default() })
         };
@@ -597,10 +598,10 @@ impl<'a> WorkerUpload<'a> {
             _ => uploaded.version.size,
         };
         while start < version.size {
+            let turn = self.uploader.begin_request()?;
             let size = (UPLOAD_PART as u64).min(version.size - start);
             let bytes = read_exactly(file, start, size).context("cannot read a file")?;
             let part = part_key(&key, start);
-            let turn = self.uploader.begin_request()?;
             let etag = self.uploader.bucket.put(&part, bytes, &PutCondition::Always)?.etag;
             drop(turn);
             let end = start + size;
@@ -766,7 +767,7 @@ pub(crate) fn describe_waiting(spool: &Spool, waiting: &Waiting) -> String {
         count(waiting.files, "file"),
         human_size(waiting.bytes),
         count(waiting.workers, "worker"),
-        display_path(spool.path()),
+        display_path(&spool.path),
         spool.url
     )
 }

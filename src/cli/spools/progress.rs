@@ -131,10 +131,6 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 }
 
 impl UploadProgress {
-    pub(crate) fn new(folder: Dir) -> UploadProgress {
-        UploadProgress(folder)
-    }
-
     /// Reads the progress of the worker `id`, whose directory has the `identity`.
     ///
     /// # Errors

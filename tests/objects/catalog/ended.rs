@@ -7,7 +7,7 @@ use swarmletfs_objects::{CompactionTurn, WorkerNews, have_many_announced};
 
 use super::super::proxy::{Proxy, WebFault};
 use super::super::recorder::Machine;
-use super::super::server::{new_prefix, server, url};
+use super::super::server::{Server, new_prefix, server, url};
 use super::TestBucket;
 use crate::cli::program::wait_timeout;
 use crate::support::patience;
@@ -38,6 +38,13 @@ impl TestBucket {
     }
 }
 
+/// Returns a part of the object store, a machine that records there, and the URL.
+fn places(server: &Server) -> (TestBucket, Machine<'_>, String) {
+    let prefix = new_prefix();
+    let bucket = TestBucket::at(&server.address(), prefix.clone());
+    (bucket, Machine::new(server), url(&prefix))
+}
+
 fn end_worker(machine: &Machine<'_>, id: &str, url: &str) {
     machine.run(&["worker", "create", "--id", id, "--store", url]).assert_success();
     let ended = machine.run(&["worker", "finish", id, "--store", url]);
@@ -49,9 +56,7 @@ fn end_worker(machine: &Machine<'_>, id: &str, url: &str) {
 #[test]
 fn the_end_of_a_worker_brings_the_catalog_up_to_date() {
     let Some(server) = server() else { return };
-    let prefix = new_prefix();
-    let bucket = TestBucket::at(&server.address(), prefix.clone());
-    let (machine, url) = (Machine::new(server), url(&prefix));
+    let (bucket, machine, url) = places(server);
     bucket.put_worker("first", "completed");
     bucket.compact_all();
     // Of workers that do not come. They are the oldest, and stay.
@@ -88,9 +93,7 @@ fn the_end_of_a_worker_brings_the_catalog_up_to_date() {
 #[test]
 fn a_catalog_that_cannot_be_brought_up_to_date_does_not_fail_the_recorder() {
     let Some(server) = server() else { return };
-    let prefix = new_prefix();
-    let bucket = TestBucket::at(&server.address(), prefix.clone());
-    let (mut machine, url) = (Machine::new(server), url(&prefix));
+    let (bucket, mut machine, url) = places(server);
     bucket.put_worker("first", "completed");
     bucket.compact_all();
     bucket.announce_workers(MANY / 2);
@@ -116,9 +119,7 @@ fn a_catalog_that_cannot_be_brought_up_to_date_does_not_fail_the_recorder() {
 #[test]
 fn the_end_of_a_worker_does_not_make_the_first_catalog() {
     let Some(server) = server() else { return };
-    let prefix = new_prefix();
-    let bucket = TestBucket::at(&server.address(), prefix.clone());
-    let (machine, url) = (Machine::new(server), url(&prefix));
+    let (bucket, machine, url) = places(server);
     bucket.announce_workers(MANY / 2);
     machine.run(&["worker", "create", "--id", "w1", "--store", &url]).assert_success();
     let ended = machine.run(&["worker", "finish", "w1", "--store", &url]);

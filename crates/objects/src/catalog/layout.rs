@@ -5,7 +5,7 @@
 //! catalog/v1/workers/DAY/ID.parquet    a row for each worker; DAY is when the file was written
 //! catalog/v1/new/ID-KIND-WORKER.json   a worker that changed, with its name in percent-encoding
 //! catalog/v1/probe/ID                  finds out whether the store honors conditions
-//! catalog/v1/turn                     the process that compacts, see `turn`
+//! catalog/v1/turn                      the process that compacts, see `turn`
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
