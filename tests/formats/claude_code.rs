@@ -26,7 +26,9 @@ use swarmletfs_base::model::Worker;
 use swarmletfs_base::store::Memory;
 use swarmletfs_trace::{ClaudeCode, Format};
 
-use crate::support::transcript::{Checked, PROJECT, Transcript, path, place, store, tree};
+use crate::support::transcript::{
+    Checked, PROJECT, Transcript, path, place, read_once, store, tree,
+};
 
 /// Reads a store with this transcript as its only session, `s`.
 fn shown(transcript: &Transcript) -> Checked {
@@ -37,7 +39,7 @@ fn shown(transcript: &Transcript) -> Checked {
 fn shown_bytes(bytes: &[u8]) -> Checked {
     let store = store();
     store.write(&place("s"), bytes);
-    let checked = Checked::of(&tree(&store));
+    let checked = read_once(&store);
     assert_eq!(checked.bytes("s", "source.jsonl"), bytes);
     checked
 }

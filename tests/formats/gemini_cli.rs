@@ -137,10 +137,14 @@ fn log_path() -> RelPath {
 }
 
 fn tree(store: &Arc<impl Store>) -> Tree {
+    tree_with(store, Duration::ZERO)
+}
+
+fn tree_with(store: &Arc<impl Store>, fresh: Duration) -> Tree {
     let source = Source::from_store(store.clone(), None)
         .with_format(Box::new(GeminiCli::transcripts()))
         .with_stale_after(Duration::MAX);
-    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let fresh = Freshness { unfinished: fresh, finished: fresh };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
@@ -151,9 +155,14 @@ fn store_of(log: &Log) -> Arc<Memory> {
     store
 }
 
+/// Reads and checks the sessions of a store that does not change meanwhile: each is looked at once.
+fn read_once(store: &Arc<impl Store>) -> Checked {
+    Checked::of(&tree_with(store, Duration::MAX))
+}
+
 /// Reads a store with this log as its only session.
 fn shown(log: &Log) -> Checked {
-    let seen = Checked::of(&tree(&store_of(log)));
+    let seen = read_once(&store_of(log));
     assert_eq!(seen.bytes(&log.id, "source.jsonl"), log.bytes());
     seen
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use swarmletfs_base::error::Error;
-use swarmletfs_tree::tree::{ROOT, Tree};
+use swarmletfs_tree::tree::{ROOT, Settings, Tree};
+use swarmletfs_tree::view::Filter;
 
 use super::{Snapshot, eventually, swarm};
 use crate::needs_fuse;
@@ -125,9 +126,9 @@ fn restored_content_has_its_old_inode_number() {
 }
 
 /// Returns a store with one worker whose evidence can be requested in many large sizes.
-fn large_store() -> TestStore {
+fn large_store(lines: usize) -> TestStore {
     let store = TestStore::new();
-    let output: String = (0..120_000).map(|n| format!("{n:09} nothing here\n")).collect();
+    let output: String = (0..lines).map(|n| format!("{n:09} nothing here\n")).collect();
     store.worker("w", json!({"status": "running"})).call("w", 1, "dump", output);
     store
 }
@@ -140,7 +141,7 @@ fn query_names() -> impl Iterator<Item = String> {
 #[test]
 fn an_evicted_version_is_read_again_through_its_path() {
     needs_fuse!();
-    let store = large_store();
+    let store = large_store(120_000);
     let mount = Mount::new(&store.path());
     let first = mount.read("workers/w/evidence.5000.txt");
     let number = fs::metadata(mount.at("workers/w/evidence.5000.txt")).unwrap().ino();
@@ -173,9 +174,9 @@ fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs_tree::tree::Lookup {
 /// evicted or its source has changed.
 fn read_until_stale(tree: &Tree, ino: u64) -> Error {
     for n in 0..600 {
-        let ask = format!("evidence.{}.txt", 1_500_000 + n);
+        let ask = format!("evidence.{}.txt", 200_000 + n);
         let found = find(tree, ["workers", "w", &ask]);
-        assert!(found.attr.size > 1_400_000);
+        assert!(found.attr.size > 190_000);
         for _ in 0..2 {
             let opened = tree.open(found.ino).unwrap();
             tree.release(opened.fh);
@@ -188,13 +189,15 @@ fn read_until_stale(tree: &Tree, ino: u64) -> Error {
             }
         }
     }
-    panic!("900 MB were read, and the version is still kept");
+    panic!("120 MB were read, and the version is still kept");
 }
 
 #[test]
 fn an_evicted_version_whose_source_changed_is_stale() {
-    let store = large_store();
-    let tree = store.tree();
+    let store = large_store(16_000);
+    // A sixteenth of the 64 MiB.
+    let settings = Settings { trees: 16, ..Settings::default() };
+    let tree = Tree::new(store.view(Duration::ZERO, Filter::default()), settings);
     let read = |fh| tree.read(fh, 0, 1 << 20, <[u8]>::to_vec).unwrap();
     let found = find(&tree, ["workers", "w", "evidence.5000.txt"]);
     let opened = tree.open(found.ino).unwrap();

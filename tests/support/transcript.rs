@@ -188,11 +188,20 @@ pub fn tree(store: &Arc<impl Store>) -> Tree {
 /// Opens the tree of all sessions in a store, of which unfinished ones are abandoned after this
 /// time.
 pub fn tree_with_stale_after(store: &Arc<impl Store>, stale_after: Duration) -> Tree {
+    tree_with(store, stale_after, Duration::ZERO)
+}
+
+fn tree_with(store: &Arc<impl Store>, stale_after: Duration, fresh: Duration) -> Tree {
     let source = Source::from_store(store.clone(), None)
         .with_format(Box::new(ClaudeCode::transcripts()))
         .with_stale_after(stale_after);
-    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let fresh = Freshness { unfinished: fresh, finished: fresh };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+}
+
+/// Reads and checks the sessions of a store that does not change meanwhile: each is looked at once.
+pub fn read_once(store: &Arc<impl Store>) -> Checked {
+    Checked::of(&tree_with(store, Duration::MAX, Duration::MAX))
 }
 
 /// Contents of a tree that satisfies the invariants of every tree.

@@ -59,7 +59,7 @@ fn seen(transcripts: &[(&str, &Transcript)]) -> Checked {
     for (session, transcript) in transcripts {
         store.write(&place(session), transcript.bytes());
     }
-    Checked::of(&tree(&store))
+    read_once(&store)
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn sessions_that_continue_each_other_are_read() {
             session.user(format!("I am {id}.")).bash(&format!("own{at}"), "make", "done");
             put(&store, id, session.says("Done."));
         }
-        let checked = Checked::of(&tree(&store));
+        let checked = read_once(&store);
         for (at, id) in ring.iter().enumerate() {
             let next = ring[(at + 1) % ring.len()];
             let index = checked.index(id);
@@ -217,7 +217,7 @@ fn ids_of_another_session_hide_nothing() {
     put(&store, "s", &original);
     store.write(&path("projects/-other/s.jsonl"), original.bytes());
     put(&store, "f", &original.copied("f", mark_answer));
-    let checked = Checked::of(&tree(&store));
+    let checked = read_once(&store);
     assert_eq!(checked.workers(), ["f", "s", "s~2"]);
     assert_eq!(checked.0[&b"workers/f/continues"[..]], Seen::Link(b"../s".to_vec()));
     assert_eq!(checked.index("s~2")["calls"]["total"], 2);
@@ -309,7 +309,7 @@ fn fork(records: &Transcript) -> Checked {
     store.write(&file("agent-a.jsonl"), records.bytes());
     let metadata = json!({"agentType": "fork", "description": "check", "isFork": true});
     store.write(&file("agent-a.meta.json"), metadata.to_string());
-    Checked::of(&tree(&store))
+    read_once(&store)
 }
 
 /// Older versions repeat all records of the session.

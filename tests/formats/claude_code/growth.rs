@@ -226,7 +226,7 @@ fn a_truncated_transcript_leaves_the_tree_consistent() {
     let live = tree(&store);
     for end in ends {
         store.write(&of_session, &bytes[..end]);
-        let (live, fresh) = (Checked::of(&live), Checked::of(&tree(&store)));
+        let (live, fresh) = (Checked::of(&live), read_once(&store));
         assert_eq!(live.bytes("s", "source.jsonl"), &bytes[..end]);
         for (path, seen) in &fresh.0 {
             assert!(live.0.get(path) == Some(seen), "cut at {end}: {}", path.escape_ascii());
@@ -330,7 +330,8 @@ fn growing_transcript_equals_one_parsed_from_the_start() {
         ("rich", transcript_with_every_line_type()),
         ("oldest", transcript_with_oldest_subagents()),
     ] {
-        for step in [1, 7, 100] {
+        let steps: &[usize] = if is_exhaustive() { &[1, 7, 100] } else { &[7, 100] };
+        for &step in steps {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
         for seed in seeds(2) {

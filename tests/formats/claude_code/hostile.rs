@@ -120,7 +120,7 @@ fn subagents_named_like_sessions_are_separate_workers() {
     second.user("the task of two").says("done");
     put(&store, "one", &first);
     put(&store, "two", &second);
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     assert_eq!(seen.workers(), ["one", "one~2", "two", "two~2"]);
     assert_eq!(seen.index("one")["task"], "the task of one");
     assert_eq!(seen.index("one~2")["task"], "a subagent called one");
@@ -142,7 +142,7 @@ fn a_session_is_named_by_its_file_whatever_its_lines_say() {
         let mut agent = Transcript::of_agent(other, "zzz");
         agent.user("look").bash("t", "x", "y");
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.jsonl")), agent.bytes());
-        let seen = Checked::of(&tree(&store));
+        let seen = read_once(&store);
         assert_eq!(seen.workers(), ["a", "s"]);
         assert_eq!(
             (&seen.index("s")["run_id"], &seen.index("a")["parent_id"]),
@@ -157,7 +157,7 @@ fn a_session_is_named_by_its_file_whatever_its_lines_say() {
             .call("t", "Bash", json!({"command": "x"}))
             .result("t", json!({"content": "<persisted-output>"}));
         store.write(&path(format!("{PROJECT}/agent-old.jsonl")), agent.bytes());
-        let seen = Checked::of(&tree(&store));
+        let seen = read_once(&store);
         assert_eq!(seen.text("old", "tool_calls/001_Bash.txt"), "<persisted-output>");
     }
 }
@@ -181,7 +181,7 @@ fn folders_named_like_transcripts_are_skipped() {
     ] {
         store.write(&path(at), transcript.bytes());
     }
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     assert!(seen.workers().contains(&"ok".to_owned()), "{:?}", seen.workers());
     for worker in seen.workers() {
         assert_eq!(seen.index(&worker)["task"], "look around", "{worker}");

@@ -67,7 +67,7 @@ fn every_session_and_subagent_is_a_worker() {
         "{\"type\":\"user\"}\n",
     );
 
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     let workers = ["flow", "old1", "old2", "older", "own", "prog", "s", "side"];
     assert_eq!(seen.workers(), workers);
     for worker in workers {
@@ -139,7 +139,7 @@ fn subagent_recorded_twice_is_one_worker() {
         other.user("look").progress("a1", "user", json!({"role": "user", "content": "another a1"}));
         put(&store, "other", &other);
         store.write(&path(format!("{PROJECT}/{own}")), agent("s", "a1").bytes());
-        let seen = Checked::of(&tree(&store));
+        let seen = read_once(&store);
         let mut workers = vec!["a1", "a1~2", "a2", "other", "s"];
         if own == "agent-a1.jsonl" {
             // Only its lines name its session.
@@ -166,7 +166,7 @@ fn same_subagent_id_in_two_sessions_is_two_workers() {
         let place = path(format!("{PROJECT}/{session}/subagents/agent-same.jsonl"));
         store.write(&place, agent(session, "same").bytes());
     }
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     assert_eq!(seen.workers(), ["s1", "s2", "same", "same~2"]);
     assert_eq!(
         (&seen.index("same")["run_id"], &seen.index("same~2")["run_id"]),
@@ -405,7 +405,7 @@ fn the_metadata_file_of_a_subagent_may_hold_anything() {
         let store = store();
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.jsonl")), agent("s", "a").bytes());
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.meta.json")), meta);
-        let seen = Checked::of(&tree(&store));
+        let seen = read_once(&store);
         assert_eq!(seen.index("a")["task_type"], "agent", "{meta}");
         assert_eq!(seen.text("a", "source.meta.json"), meta);
     }

@@ -90,7 +90,7 @@ fn with_job(transcript: &Transcript, state: &str) -> Value {
     let id = "aaaaaaaa-0000-4000-8000-000000000001";
     store.write(&place(id), transcript.bytes());
     store.write(&path("jobs/aaaaaaaa/state.json"), state);
-    Checked::of(&tree(&store)).index(id)
+    read_once(&store).index(id)
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn spilled(output_path: &str) -> (Checked, Value) {
     store.write(&place("s"), transcript.bytes());
     let output = format!("{}test result: FAILED. 3 failed\n", "test ok\n".repeat(20_000));
     store.write(&path(format!("{PROJECT}/s/tool-results/b5dap.txt")), output);
-    let checked = Checked::of(&tree(&store));
+    let checked = read_once(&store);
     let call = checked.index("s")["tool_calls"][0].clone();
     (checked, call)
 }

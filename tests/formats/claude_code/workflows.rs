@@ -62,7 +62,7 @@ impl Workflow {
 
     fn seen(&self) -> Checked {
         put(&self.store, "s", &self.session);
-        let seen = Checked::of(&tree(&self.store));
+        let seen = read_once(&self.store);
         for worker in seen.workers() {
             let (index, row) = (seen.index(&worker), seen.row(&worker));
             assert_eq!((&index["status"], &index["tags"]), (&row["status"], &row["tags"]));

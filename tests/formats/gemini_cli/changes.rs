@@ -48,7 +48,7 @@ fn changes_apply_to_the_files_before_them() {
     log.model("m3", "", json!([failed, created]));
     let store = store_of(&log);
     store.write(&path(format!("{PROJECT}/.project_root")), "/w/app");
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     let diff = seen.text(SESSION, "changes.diff");
     let index = seen.index(SESSION);
     let files = |kind: &str| -> Vec<String> {

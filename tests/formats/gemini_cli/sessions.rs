@@ -83,7 +83,7 @@ fn document_shows_what_a_log_shows() {
         &path(format!("{PROJECT}/chats/session-2026-02-01T10-00-0f0e0d0c.json")),
         log.document(),
     );
-    let (seen, of_log) = (Checked::of(&tree(&store)), shown(&log));
+    let (seen, of_log) = (read_once(&store), shown(&log));
     assert_eq!(seen.bytes(SESSION, "source.json"), log.document());
     assert_eq!(seen.calls(SESSION), of_log.calls(SESSION));
     for name in of_log.calls(SESSION) {
@@ -408,7 +408,7 @@ fn unknown_types_and_bad_lines_are_counted() {
     let store = store();
     let bytes = [&log.bytes()[..], b"{\"$set\":{\"messages\":7}}\njunk\n[1]\n"].concat();
     store.write(&log_path(), bytes);
-    let source = Checked::of(&tree(&store)).index(SESSION)["source"].clone();
+    let source = read_once(&store).index(SESSION)["source"].clone();
     assert_eq!(source["unparsable_lines"], 3, "{source:#}");
     assert_eq!(source["unknown_records"], json!({"(none)": 1, "telemetry": 1}), "{source:#}");
 }

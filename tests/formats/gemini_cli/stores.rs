@@ -26,7 +26,7 @@ fn subagent_is_a_child_of_its_session() {
         .again(json!({"toolCalls": [done]}))
         .set(json!({"summary": "Tests"}));
     store.write(&path(format!("{PROJECT}/chats/{SESSION}/{CHILD}.jsonl")), child.bytes());
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     let (session, agent) = (seen.index(SESSION), seen.index(CHILD));
     assert_eq!((&agent["parent_id"], &agent["run_id"]), (&json!(SESSION), &json!(SESSION)));
     assert_eq!((&session["parent_id"], &session["run_id"]), (&json!(null), &json!(SESSION)));
@@ -48,10 +48,10 @@ fn log_wins_over_the_document_beside_it() {
         &path(format!("{PROJECT}/chats/session-2026-02-01T10-00-0f0e0d0c.json")),
         log.document(),
     );
-    assert_eq!(Checked::of(&tree(&store)).text(SESSION, "task.txt"), "old");
+    assert_eq!(read_once(&store).text(SESSION, "task.txt"), "old");
     log.model("m", "And on.", json!([]));
     store.write(&log_path(), log.bytes());
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     assert_eq!(seen.workers(), [SESSION]);
     assert_eq!(seen.text(SESSION, "result.txt"), "And on.");
 }
@@ -125,7 +125,7 @@ fn output_too_large_for_its_session_is_shown_whole() {
         &path(format!("{PROJECT}/tool-outputs/session-{SESSION}/run_shell_command__run_1.txt")),
         whole.clone(),
     );
-    let seen = Checked::of(&tree(&store));
+    let seen = read_once(&store);
     assert_eq!(seen.text(SESSION, "tool_calls/001_run_shell_command.txt"), whole);
     assert_eq!(seen.text(SESSION, "tool_calls/002_run_shell_command.txt"), cut);
     let source = seen.index(SESSION)["source"].clone();
