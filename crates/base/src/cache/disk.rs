@@ -321,20 +321,29 @@ impl Writer {
         }
         self.written = 0;
         let mut files = files(&self.folder)?;
-        let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         if bytes <= self.max_bytes {
             return Ok(());
         }
         files.sort_by_key(|file| file.last_used);
-        for file in files {
-            if bytes <= self.max_bytes / 4 * 3 {
-                break;
-            }
-            unlinkat(&self.folder, &file.name, AtFlags::empty())?;
-            bytes -= file.bytes;
-        }
-        Ok(())
+        let kept = self.max_bytes / 4 * 3;
+        remove_first(&self.folder, &files, bytes.saturating_sub(kept))
     }
+}
+
+/// Removes the first files until `excess` bytes are gone.
+fn remove_first(folder: &OwnedFd, files: &[CacheFile], mut excess: u64) -> io::Result<()> {
+    for file in files {
+        if excess == 0 {
+            break;
+        }
+        match unlinkat(folder, &file.name, AtFlags::empty()) {
+            // Another process that uses the cache evicted it.
+            Ok(()) | Err(Errno::NOENT) => excess = excess.saturating_sub(file.bytes),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -370,6 +379,21 @@ mod tests {
             fs::read_dir(&path).unwrap().map(|file| file.unwrap().metadata().unwrap()).collect();
         assert_eq!(files.len(), 1);
         assert!(files.iter().all(|file| file.permissions().mode() & 0o777 == 0o600));
+    }
+
+    /// Two processes that use one cache may evict the same entries.
+    #[test]
+    fn entries_that_another_process_evicted_count_as_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for key in 0..4 {
+            let cache = DiskCache::open(dir.path(), 1 << 30).unwrap();
+            cache.put([key; 16], Vec::new(), vec![0; 100]);
+        }
+        let folder = File::open(dir.path()).unwrap().into();
+        let found = files(&folder).unwrap();
+        unlinkat(&folder, &found[0].name, AtFlags::empty()).unwrap();
+        remove_first(&folder, &found, found[0].bytes + 1).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]
