@@ -92,3 +92,18 @@ fn large_files_are_put_in_parts() {
         assert!(bucket.get("large", size as u64).unwrap().unwrap().0 == content, "{size}");
     }
 }
+
+/// Stores charge for the parts of an upload that nobody ended.
+#[test]
+fn a_failed_upload_is_aborted() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(&server.address());
+    let bucket = writer(&proxy.address(), &new_prefix());
+    // It begins, sends one part and completes; a failure of the last two is followed by an abort.
+    for (failing, requests) in [(0, 1), (1, 3), (2, 4)] {
+        proxy.fail(WebFault::Status(403), failing, false);
+        bucket.put_from("large", &mut &vec![0; UPLOAD_PART][..]).unwrap_err();
+        assert_eq!(proxy.heal(), requests);
+        assert!(bucket.get("large", 1).unwrap().is_none());
+    }
+}

@@ -48,7 +48,8 @@ impl Seeds {
                 break;
             }
             kept.bytes += content.len();
-            kept.contents.insert((object.path, etag), content);
+            let replaced = kept.contents.insert((object.path, etag), content);
+            kept.bytes -= replaced.map_or(0, |content| content.len());
         }
     }
 

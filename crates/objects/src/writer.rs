@@ -236,9 +236,7 @@ impl BucketWriter {
         let (remote, object) = (self.connection.remote.clone(), self.object(key)?);
         let limit = self.connection.deadline;
         let mut upload = self.connection.wait(self.patience(), async move {
-            let begun = timeout(limit, remote.put_multipart(&object)).await;
-            let begun = begun.map_err(|_| RequestFailure::timed_out())?;
-            begun.map_err(|error| RequestFailure::explain(&error, Purpose::Write))
+            within(limit, remote.put_multipart(&object)).await
         })?;
         let mut part = first;
         loop {
@@ -261,11 +259,9 @@ impl BucketWriter {
             size += part.len() as u64;
         }
         let etag = self.connection.wait(self.patience(), async move {
-            let completed = timeout(limit, upload.complete()).await;
-            let completed = completed.map_err(|_| RequestFailure::timed_out())?;
-            let completed =
-                completed.map_err(|error| RequestFailure::explain(&error, Purpose::Write))?;
-            StoredVersion::new(completed.e_tag, completed.version).map(|version| version.etag)
+            let completed = within(limit, upload.complete()).await;
+            let put = abort_failed(completed, limit, &mut upload).await?;
+            StoredVersion::new(put.e_tag, put.version).map(|version| version.etag)
         })?;
         Ok((etag, size))
     }
@@ -278,15 +274,8 @@ impl BucketWriter {
     ) -> Result<Box<dyn MultipartUpload>, RequestFailure> {
         let limit = self.connection.deadline;
         self.connection.wait(self.patience(), async move {
-            let put = timeout(limit, upload.put_part(part.into())).await;
-            let failure = match put {
-                Ok(Ok(())) => return Ok(upload),
-                Ok(Err(error)) => RequestFailure::explain(&error, Purpose::Write),
-                Err(_) => RequestFailure::timed_out(),
-            };
-            // The failure of the part is the one to report.
-            let _ = timeout(limit, upload.abort()).await;
-            Err(failure)
+            let put = within(limit, upload.put_part(part.into())).await;
+            abort_failed(put, limit, &mut upload).await.map(|()| upload)
         })
     }
 
@@ -430,6 +419,28 @@ impl BucketWriter {
     fn patience(&self) -> Duration {
         self.connection.deadline.saturating_mul(2)
     }
+}
+
+/// Awaits a request that writes.
+async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = object_store::Result<T>>,
+) -> Result<T, RequestFailure> {
+    let done = timeout(limit, request).await.map_err(|_| RequestFailure::timed_out())?;
+    done.map_err(|error| RequestFailure::explain(&error, Purpose::Write))
+}
+
+/// Aborts an upload of which a step failed: stores keep and charge for its parts until then.
+async fn abort_failed<T>(
+    step: Result<T, RequestFailure>,
+    limit: Duration,
+    upload: &mut Box<dyn MultipartUpload>,
+) -> Result<T, RequestFailure> {
+    if step.is_err() {
+        // The failure of the step is the one to report.
+        let _ = timeout(limit, upload.abort()).await;
+    }
+    step
 }
 
 /// Returns the ETag that an object with the bytes of `source` has in most stores, if it was put as

@@ -223,7 +223,12 @@ impl ModelState {
     fn finish(&self, key: Key, answer: Result<String, String>) {
         let mut questions = self.questions.lock();
         if questions.len() >= KEPT_MAX {
-            questions.retain(|_, question| matches!(question, AskedQuestion::Waiting));
+            let answered = questions.iter().filter_map(|(key, question)| match question {
+                AskedQuestion::Waiting => None,
+                AskedQuestion::Answered(_, at) => Some((*at, *key)),
+            });
+            let oldest = answered.min().map(|(_, key)| key);
+            oldest.map(|key| questions.remove(&key));
         }
         questions.insert(key, AskedQuestion::Answered(answer, Instant::now()));
         self.answered.notify_all();
