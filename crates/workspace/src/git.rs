@@ -15,7 +15,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process, prlimit, waitid,
+};
 use serde::{Deserialize, Serialize};
 use swarmletfs_base::model::{decode, encode};
 use swarmletfs_record::write::File;
@@ -113,7 +115,7 @@ impl GitRepository {
         given.rewind()?;
         let mut errors = tempfile::tempfile()?;
         git.stdin(given).stdout(Stdio::piped()).stderr(errors.try_clone()?);
-        run(git, &mut errors)
+        run(git, &mut errors, TIME_MAX)
     }
 
     /// Runs git, and returns its output as text.
@@ -206,34 +208,38 @@ pub(crate) fn failure(arguments: &[&str], error: &str) -> io::Error {
     io::Error::other(format!("git {command}: {error}"))
 }
 
-fn run(mut git: Command, errors: &mut File) -> io::Result<GitOutput> {
+fn run(mut git: Command, errors: &mut File, time_max: Duration) -> io::Result<GitOutput> {
     let mut child = git.spawn()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = Pid::from_child(&child);
     let limit = Rlimit { current: Some(MEMORY_MAX), maximum: Some(MEMORY_MAX) };
     // It may have ended already.
-    let _ = prlimit(pid, Resource::As, limit);
+    let _ = prlimit(Some(pid), Resource::As, limit);
     let mut out = Vec::new();
     let (done, ended) = mpsc::channel::<()>();
-    let is_late = thread::scope(|scope| {
+    let watched = thread::scope(|scope| {
         let watch = thread::Builder::new().spawn_scoped(scope, move || {
-            let is_late = ended.recv_timeout(TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout);
-            if let Some(pid) = pid.filter(|_| is_late) {
+            let is_late = ended.recv_timeout(time_max) == Err(mpsc::RecvTimeoutError::Timeout);
+            if is_late {
                 let _ = kill_process(pid, Signal::KILL);
             }
             is_late
         })?;
         let read = child.stdout.take().map(|pipe| pipe.take(OUTPUT_MAX + 1).read_to_end(&mut out));
+        let read = read.transpose();
+        if read.is_err() || out.len() as u64 > OUTPUT_MAX {
+            let _ = child.kill();
+        }
+        // Its ID is not given to another process before it is reaped, below.
+        let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         drop(done);
         let is_late = watch.join().unwrap_or_default();
-        read.transpose().map(|_| is_late)
+        read.and(ended.map_err(io::Error::from)).map(|_| is_late)
     });
-    let is_late = is_late.inspect_err(|_| drop(child.kill()))?;
-    let excess = out.len() as u64 > OUTPUT_MAX;
-    if excess {
+    if watched.is_err() {
         let _ = child.kill();
     }
     let status = child.wait()?;
-    if is_late || excess {
+    if watched? || out.len() as u64 > OUTPUT_MAX {
         return Err(io::Error::other("git took too long or wrote too much"));
     }
     let mut error = Vec::new();
@@ -242,4 +248,19 @@ fn run(mut git: Command, errors: &mut File) -> io::Result<GitOutput> {
     let error = String::from_utf8_lossy(&error);
     let error = error.trim_end().lines().last().unwrap_or_default().to_owned();
     Ok(GitOutput { code: status.code(), out, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that closed its output, but runs on, is ended in time.
+    #[test]
+    fn program_without_output_is_ended() {
+        let mut errors = tempfile::tempfile().unwrap();
+        let mut program = Command::new("sh");
+        program.args(["-c", "exec >&-; exec sleep 600"]).stdout(Stdio::piped());
+        let error = run(program, &mut errors, Duration::from_millis(100)).unwrap_err();
+        assert_eq!(error.to_string(), "git took too long or wrote too much");
+    }
 }
