@@ -18,7 +18,7 @@ use crate::digest::digest;
 /// Raise it when the encoding of a cached type changes, and when the program derives another result
 /// from the same files. Entries of other versions are then never read again, and are evicted in
 /// time.
-pub const CACHE_FORMAT: u32 = 15;
+pub const CACHE_FORMAT: u32 = 16;
 
 /// Returns the cache key of `parts`; `kind` separates the kinds of entries.
 ///

@@ -126,3 +126,51 @@ fn spans_that_are_above_each_other_end() {
     let calls: usize = seen.values().map(|seen| seen.calls().len()).sum();
     assert_eq!(calls, 2);
 }
+
+#[test]
+fn what_follows_a_torn_request_is_read_and_the_loss_is_told() {
+    let ended = request(&[agent("a0", "", json!({}), &[])]);
+    let failed = request(&[tool("a1", "a0", 2, json!({"code": 2}), &[])]);
+    for torn in
+        ["{\"resourceSpans\":[{\"sco", "{\"resourceSpans\":[", "[[", "\u{1}", "{\"a\":\"\\u"]
+    {
+        let text = format!("{ended}\n{torn}\n{failed}\n");
+        let files = vec![("traces.jsonl", text.into_bytes())];
+        let seen = ProgramSample { format: "otlp", files }.read_one();
+        assert_eq!(seen.calls(), [("bash", "failed", None, false)], "{torn}");
+        assert_eq!(seen.record.trace.bad_lines.len(), 1, "{torn}");
+        assert!(!seen.record.trace.unused.is_torn, "{torn}");
+    }
+    // A request that is still being written.
+    let files = vec![("traces.jsonl", format!("{ended}\n{{\"resourceSpans\":").into_bytes())];
+    let trace = ProgramSample { format: "otlp", files }.read_one().record.trace;
+    assert_eq!((trace.bad_lines.len(), trace.unused.is_torn), (0, true));
+}
+
+#[test]
+fn equal_ids_in_two_traces_are_two_spans() {
+    let mut other = agent("a0", "", json!({"code": 2}), &[]);
+    other["traceId"] = json!("CD08");
+    let all = file(&[request(&[agent("a0", "", json!({}), &[]), other])]).read();
+    assert_eq!(all["a0"].status().0, Status::Completed);
+    assert_eq!(all["cd08-a0"].status().0, Status::Failed);
+}
+
+#[test]
+fn several_requests_of_one_record_are_told_apart() {
+    let messages = json!([
+        {"role": "user", "parts": [{"type": "text", "content": "one"}]},
+        {"role": "assistant", "parts": [{"type": "text", "content": "right"}]},
+        {"role": "user", "parts": [{"type": "text", "content": "a longer one"}]},
+        {"role": "assistant", "parts": [{"type": "text", "content": "wrong"}]}
+    ]);
+    let input = ("gen_ai.input.messages", json!(messages.to_string()));
+    let seen = file(&[request(&[agent("a0", "", json!({}), &[input])])]).read_one();
+    let requests = seen.text("requests.txt");
+    assert!(
+        requests.contains("    one\n") && requests.contains("    a longer one\n"),
+        "{requests}"
+    );
+    assert_eq!(seen.text("result.txt"), "wrong");
+    assert_eq!(seen.text("task.txt"), "one");
+}

@@ -174,6 +174,13 @@ impl<'f> IndexBuilder<'f> {
         self.states_total = false;
     }
 
+    /// Records that the current document ends within: its last record may not be the end.
+    pub(super) fn note_torn_document(&mut self) {
+        if let Some(number) = self.document {
+            self.set_status(number, Status::Unknown, Some("its record is torn"));
+        }
+    }
+
     /// Returns the number of the conversation of the document that is being read. Adds it under
     /// the number of the document if necessary.
     pub(crate) fn document_conversation(&mut self) -> Option<usize> {
@@ -634,7 +641,10 @@ impl<'f> IndexBuilder<'f> {
         let Some(ids) = self.calls.get_mut(number) else { return };
         let Some(messages) = self.messages.get_mut(number) else { return };
         let (mut links, mut shown) = (Links::default(), Shown::All);
+        let mut requests = 0;
         for turn in turns {
+            let request = RequestPart::Message { number: requests };
+            requests += usize::from(turn.request.is_some());
             conversation.first_ms = conversation.first_ms.or(turn.at_ms);
             conversation.last_ms = turn.at_ms.or(conversation.last_ms);
             let repeat = note_message(conversation, messages, turn);
@@ -648,12 +658,12 @@ impl<'f> IndexBuilder<'f> {
                 links.results.push(add_result(conversation, ids, span, part, turn.at_ms, result));
             }
             match repeat {
-                Repeat::New => add_message(conversation, span, turn),
+                Repeat::New => add_message(conversation, span, request, turn),
                 // The request is known.
                 Repeat::Changed if turn.role != Role::Assistant => {
                     note_ending(conversation, span, turn);
                 }
-                Repeat::Changed => add_message(conversation, span, turn),
+                Repeat::Changed => add_message(conversation, span, request, turn),
                 Repeat::Same if again => note_ending(conversation, span, turn),
                 Repeat::Same => {}
             }
@@ -685,7 +695,7 @@ impl<'f> IndexBuilder<'f> {
     }
 }
 
-fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
+fn add_message(conversation: &mut Conversation, span: Span, part: RequestPart, turn: &Turn<'_>) {
     note_ending(conversation, span, turn);
     if turn.role == Role::Assistant {
         if !turn.is_synthetic {
@@ -716,11 +726,11 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         TurnEvent::Command | TurnEvent::Message | TurnEvent::Farewell | TurnEvent::ApiError => {
             match own_request(turn) {
                 Some(request) if turn.event == TurnEvent::Command => {
-                    requests.add(span, RequestPart::Message, turn.at_ms, request);
+                    requests.add(span, part, turn.at_ms, request);
                     conversation.fallback_task = Some(text_ref(span, request));
                 }
                 Some(request) => {
-                    requests.add(span, RequestPart::Message, turn.at_ms, request);
+                    requests.add(span, part, turn.at_ms, request);
                     conversation.task.get_or_insert_with(|| text_ref(span, request));
                 }
                 None => {

@@ -270,6 +270,10 @@ fn add_document_lines(
             index.restarts = true;
             return Ok(false);
         }
+        if stats.is_torn {
+            builder.note_torn_document();
+        }
+        let index = &mut builder.index;
         if stats.is_torn && has_end {
             // A line that was cut off and never completed.
             index.line_count += 1;

@@ -42,8 +42,8 @@ struct RequestPlace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RequestPart {
-    /// The message, also a queued one.
-    Message,
+    /// The message with this number among those of the record.
+    Message { number: usize },
     /// The user's words in a refusal of a call: the result with this number in the record.
     Refusal { result: usize },
 }
@@ -59,7 +59,9 @@ struct QueuedMessage {
 
 pub(crate) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
     let text = match part {
-        RequestPart::Message => turns.iter().find_map(|turn| turn.request.as_ref()),
+        RequestPart::Message { number } => {
+            turns.iter().filter_map(|turn| turn.request.as_ref()).nth(number)
+        }
         RequestPart::Refusal { result } => {
             let mut results = turns.iter().flat_map(|turn| &turn.results);
             results.nth(result).and_then(|result| result.refusal.as_ref())
@@ -121,7 +123,8 @@ impl Requests {
                 {
                     match left_out(&text) {
                         Some(counts) => self.note_left_out(counts),
-                        None => self.add(span, RequestPart::Message, at_ms, &text),
+                        // The record of a queued message holds no other one.
+                        None => self.add(span, RequestPart::Message { number: 0 }, at_ms, &text),
                     }
                 }
             }
@@ -231,7 +234,7 @@ fn section(number: usize, place: RequestPlace, text: &str) -> String {
     let (shown, rest) = text.trim().split_at_most(TEXT_MAX);
     let cleaned = cleaned(shown.as_bytes());
     let mut head = format!("request {number}, {time}");
-    if place.part != RequestPart::Message {
+    if matches!(place.part, RequestPart::Refusal { .. }) {
         head.push_str(", when refusing a call");
     }
     if !rest.is_empty() {

@@ -22,8 +22,12 @@ use swarmletfs_base::store::{File, Meta, copy_from, read_range};
 const FILE_MAX: usize = 64 << 20;
 /// Maximum number of files whose regrouped spans are kept.
 const CACHED_MAX: usize = 4;
-/// Maximum number of spans between a call and its agent.
-const DEPTH_MAX: usize = 1_000;
+/// Maximum number of bytes, beyond the length of a file, that are parsed to find what follows a
+/// torn request.
+const PARSED_AGAIN_MAX: usize = 64 << 20;
+/// A record that stands for a part of the file that is no request. It counts as one that cannot be
+/// read.
+const LOST: &str = "null";
 
 /// A request of the protocol, or an answer of Tempo. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -125,12 +129,12 @@ impl SpanFile {
 impl File for SpanFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let version = TranscriptVersion::new(self.file.meta()?);
-        let mut held = self.groups.0.lock();
-        let at = held.iter().position(|(path, of, _)| *path == self.path && *of == version);
-        let known = at.and_then(|at| held.remove(at));
+        let held = self.groups.0.lock();
+        let known = held.iter().find(|(path, of, _)| *path == self.path && *of == version);
+        let known = known.map(|(.., bytes)| bytes.clone());
         drop(held);
         let bytes = match known {
-            Some((.., bytes)) => bytes,
+            Some(bytes) => bytes,
             None => regroup(&read_range(&*self.file, 0, FILE_MAX + 1)?).into(),
         };
         let read = copy_from(&bytes, offset, buffer);
@@ -148,12 +152,11 @@ impl File for SpanFile {
     }
 }
 
-/// Returns the records of the spans in a file. The list has no end if the file is too long.
+/// Returns the records of the spans in a file. The list has no end if the file is torn or too long.
 fn regroup(bytes: &[u8]) -> Vec<u8> {
-    let is_cut = bytes.len() > FILE_MAX;
-    let spans = read_spans(bytes);
-    let by_id: HashMap<&str, &PlacedSpan<'_>> =
-        spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let requests = read_requests(bytes);
+    let spans = read_spans(&requests.texts);
+    let places = places(&spans);
     let mut top_agents: HashMap<&str, Vec<&PlacedSpan<'_>>> = HashMap::new();
     for span in spans.iter().filter(|span| span.kind == SpanKind::Agent) {
         // Another agent may still come above one that has a parent.
@@ -161,29 +164,42 @@ fn regroup(bytes: &[u8]) -> Vec<u8> {
             top_agents.entry(&span.trace).or_default().push(span);
         }
     }
+    // An ID is unique in its trace only.
+    let mut first_traces: HashMap<&str, &str> = HashMap::new();
+    for span in &spans {
+        first_traces.entry(&span.id).or_insert(&span.trace);
+    }
+    let worker_id = |span: &PlacedSpan<'_>| match &span.worker {
+        Some(worker) => worker.clone(),
+        None if first_traces.get(&*span.id) == Some(&&*span.trace) => span.id.clone(),
+        None => format!("{}-{}", span.trace, span.id),
+    };
     // The spans of each worker, and the worker that started it.
     let mut workers: BTreeMap<(u64, String), Vec<&PlacedSpan<'_>>> = BTreeMap::new();
     let mut parents: HashMap<String, String> = HashMap::new();
-    for span in spans.iter().filter(|span| span.kind != SpanKind::Other) {
-        let above = agent_above(span, &by_id);
+    for (span, place) in spans.iter().zip(places) {
+        let above = place.agent.and_then(|at| spans.get(at));
+        let root = place.root.and_then(|at| spans.get(at));
         let only_top = top_agents.get(span.trace.as_str()).filter(|agents| agents.len() == 1);
         let only_top = only_top.and_then(|agents| agents.first().copied());
         let agent = match span.kind {
+            SpanKind::Other => continue,
             SpanKind::Agent => Some(span),
-            _ => above.or(only_top),
+            SpanKind::Tool | SpanKind::Model => above.or(only_top),
         };
         if span.kind == SpanKind::Agent
             && let Some(above) = above
         {
             parents.insert(worker_id(span), worker_id(above));
         }
-        let (start, worker) = match agent {
-            Some(agent) => (agent.start, worker_id(agent)),
-            None => root_of(span, &by_id),
+        let (start, worker) = match agent.or(root) {
+            Some(top) => (top.start, worker_id(top)),
+            // The root is not there yet; all spans of the trace have it.
+            None => (0, span.trace.clone()),
         };
         workers.entry((start, worker)).or_default().push(span);
     }
-    let mut records = Vec::new();
+    let mut records = vec![LOST.to_owned(); requests.lost];
     for ((_, worker), mut own) in workers {
         own.sort_by_key(|span| (span.kind != SpanKind::Agent, span.start));
         for span in own {
@@ -194,40 +210,116 @@ fn regroup(bytes: &[u8]) -> Vec<u8> {
             records.push(format!("{head},\"span\":{}}}", span.raw.get()));
         }
     }
-    let end = if is_cut { "" } else { "]" };
+    let end = if requests.is_torn || bytes.len() > FILE_MAX { "" } else { "]" };
     format!("[{}{end}\n", records.join(",\n")).into_bytes()
 }
 
-/// Returns the spans of a file, each once: a span that was sent again counts as it was last.
-fn read_spans(bytes: &[u8]) -> Vec<PlacedSpan<'_>> {
+/// The spans above a span, as far as the file has them.
+#[derive(Debug, Clone, Copy, Default)]
+struct SpanPlace {
+    /// The nearest agent.
+    agent: Option<usize>,
+    /// The span at the root of the trace, maybe the span itself.
+    root: Option<usize>,
+}
+
+/// Returns the place of each span. Spans that are above each other have no root.
+fn places(spans: &[PlacedSpan<'_>]) -> Vec<SpanPlace> {
+    let numbers: HashMap<(&str, &str), usize> =
+        spans.iter().enumerate().map(|(at, span)| ((&*span.trace, &*span.id), at)).collect();
+    let above = |span: &PlacedSpan<'_>| numbers.get(&(&*span.trace, &*span.parent)).copied();
+    let mut places: Vec<Option<SpanPlace>> = vec![None; spans.len()];
+    for at in 0..spans.len() {
+        let (mut path, mut next) = (Vec::new(), Some(at));
+        while let Some(at) = next
+            && let Some(place @ None) = places.get_mut(at)
+        {
+            *place = Some(SpanPlace::default());
+            path.push(at);
+            next = spans.get(at).and_then(above);
+        }
+        for at in path.into_iter().rev() {
+            let Some(span) = spans.get(at) else { continue };
+            let place = match above(span) {
+                None => SpanPlace { agent: None, root: span.parent.is_empty().then_some(at) },
+                Some(parent) => {
+                    let known = places.get(parent).copied().flatten().unwrap_or_default();
+                    let is_agent =
+                        spans.get(parent).is_some_and(|span| span.kind == SpanKind::Agent);
+                    SpanPlace { agent: if is_agent { Some(parent) } else { known.agent }, ..known }
+                }
+            };
+            if let Some(own) = places.get_mut(at) {
+                *own = Some(place);
+            }
+        }
+    }
+    places.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// Returns the spans of requests, each once: a span that was sent again counts as it was last.
+fn read_spans<'a>(requests: &[&'a str]) -> Vec<PlacedSpan<'a>> {
     let mut spans: Vec<PlacedSpan<'_>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    let Ok(text) = std::str::from_utf8(bytes).or_else(|error| {
-        // The rest of a file that is torn inside a character.
-        std::str::from_utf8(bytes.get(..error.valid_up_to()).unwrap_or_default())
-    }) else {
-        return spans;
-    };
-    let requests = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    // What follows a torn request cannot be read.
-    for request in requests.map_while(|request| request.ok()) {
-        let request: TraceRequest<'_> = object(request.get()).unwrap_or_default();
+    let mut numbers: HashMap<(String, String), usize> = HashMap::new();
+    for request in requests {
+        let request: TraceRequest<'_> = object(request).unwrap_or_default();
         let resources = request.resource_spans.0.into_iter().chain(request.batches.0);
         let scopes = resources.filter_map(|resource| resource.0).flat_map(|resource| {
             resource.scope_spans.0.into_iter().chain(resource.instrumentation_library_spans.0)
         });
         for raw in scopes.filter_map(|scope| scope.0).flat_map(|scope| scope.spans.0) {
             let Some(span) = placed(raw) else { continue };
-            match places.get(&span.id).and_then(|at| spans.get_mut(*at)) {
+            let key = (span.trace.clone(), span.id.clone());
+            match numbers.get(&key).and_then(|at| spans.get_mut(*at)) {
                 Some(known) => *known = span,
                 None => {
-                    places.insert(span.id.clone(), spans.len());
+                    numbers.insert(key, spans.len());
                     spans.push(span);
                 }
             }
         }
     }
     spans
+}
+
+/// The JSON texts of a file.
+#[derive(Default)]
+struct FileRequests<'a> {
+    texts: Vec<&'a str>,
+    /// Number of parts between them that are none.
+    lost: usize,
+    /// True if the file ends inside one.
+    is_torn: bool,
+}
+
+/// Finds the JSON texts of a file. A killed program leaves a torn request, after which the next one
+/// begins on a line of its own.
+fn read_requests(bytes: &[u8]) -> FileRequests<'_> {
+    let (mut found, mut rest, mut parsed) = (FileRequests::default(), bytes, 0);
+    loop {
+        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
+        let error = loop {
+            match values.next() {
+                Some(Ok(request)) => found.texts.push(request.get()),
+                Some(Err(error)) => break error,
+                None => return found,
+            }
+        };
+        let begun = rest.get(values.byte_offset()..).unwrap_or_default().trim_ascii_start();
+        let Some(end) = memchr::memchr(b'\n', begun) else {
+            found.is_torn = true;
+            return found;
+        };
+        found.lost += 1;
+        parsed += match error.is_eof() {
+            true => begun.len(),
+            false => memchr::memchr_iter(b'\n', rest).nth(error.line()).unwrap_or(rest.len()),
+        };
+        if parsed > PARSED_AGAIN_MAX + bytes.len() {
+            return found;
+        }
+        rest = begun.get(end + 1..).unwrap_or_default();
+    }
 }
 
 fn placed(raw: &RawValue) -> Option<PlacedSpan<'_>> {
@@ -267,38 +359,4 @@ fn placed(raw: &RawValue) -> Option<PlacedSpan<'_>> {
 /// Parses a number of nanoseconds, as text or as a number.
 fn nanos(number: &RawValue) -> Option<u64> {
     number.get().trim_matches('"').parse().ok()
-}
-
-fn worker_id(agent: &PlacedSpan<'_>) -> String {
-    agent.worker.clone().unwrap_or_else(|| agent.id.clone())
-}
-
-/// Returns the nearest agent above a span, as far as the file has the spans between.
-fn agent_above<'s, 'a>(
-    span: &PlacedSpan<'a>,
-    by_id: &HashMap<&str, &'s PlacedSpan<'a>>,
-) -> Option<&'s PlacedSpan<'a>> {
-    let mut parent = by_id.get(span.parent.as_str()).copied();
-    for _ in 0..DEPTH_MAX {
-        let above = parent?;
-        if above.kind == SpanKind::Agent {
-            return Some(above);
-        }
-        parent = by_id.get(above.parent.as_str()).copied();
-    }
-    None
-}
-
-/// Returns the start and the ID of the span at the root of a trace without an agent.
-fn root_of(span: &PlacedSpan<'_>, by_id: &HashMap<&str, &PlacedSpan<'_>>) -> (u64, String) {
-    let (mut start, mut id, mut parent) = (span.start, &span.id, &span.parent);
-    for _ in 0..DEPTH_MAX {
-        let Some(above) = by_id.get(parent.as_str()) else { break };
-        (start, id, parent) = (above.start, &above.id, &above.parent);
-    }
-    match parent.is_empty() {
-        true => (start, id.clone()),
-        // The root is not there yet; all spans of the trace have it.
-        false => (0, span.trace.clone()),
-    }
 }

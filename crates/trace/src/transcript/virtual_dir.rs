@@ -18,6 +18,7 @@ use super::index::{
     TranscriptIndex,
 };
 use super::location::{Container, Holds, TranscriptLocation};
+use super::messages::text_hash;
 use super::open_file::{GrowingFile, OwnPart, StaticFile, with_turns_at};
 use super::requests::request_text;
 use super::thread::CALLS;
@@ -525,8 +526,11 @@ impl VirtualDir {
         with_turns_at(&*file, self.format, text_ref.span, |turns| {
             let texts = turns.iter().map(|turn| &turn.text);
             let requests = turns.iter().filter_map(|turn| turn.request.as_ref());
-            let mut texts = texts.chain(requests).map(|text| text.as_bytes());
-            texts.find(|text| text.len() as u64 == text_ref.bytes).map(<[u8]>::to_vec)
+            let mut texts = texts.chain(requests);
+            let text = texts.find(|text| {
+                text.len() as u64 == text_ref.bytes && text_hash(text) == text_ref.hash
+            });
+            text.map(|text| text.as_bytes().to_vec())
         })?
         .ok_or(Error::Stale)
     }

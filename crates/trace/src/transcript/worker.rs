@@ -7,7 +7,7 @@ use super::super::value::{shorten, truncate};
 use super::builder::{HEAD_MAX, IndexBuilder};
 use super::format::{Session, SessionMetadata, TranscriptFormat};
 use super::index::{CallEntry, Conversation, Ending, ReportedEnd, StatedStatus, TranscriptIndex};
-use super::location::{Container, Shape, TranscriptLocation};
+use super::location::{Container, Holds, Shape, TranscriptLocation};
 use super::reader::{add_line, extend};
 use super::thread::CALLS;
 use super::turn::Span;
@@ -332,16 +332,19 @@ pub(super) fn read_record(
     trace.last_step = last_step(conversation);
     let source = folder.location.source_name();
     trace.unused.source = source;
+    let location = &folder.location;
+    let is_nested = location.agent.is_some() && location.holds == Holds::Nested;
     // A document among several is on a line of its own. If the line is torn, it is still being
     // written.
-    trace.unused.is_torn = index.is_torn && folder.location.agent.is_none();
-    if folder.location.agent.is_none() {
+    let is_among_others = matches!(location.shape, Shape::DocumentLines(_));
+    let is_main = location.agent.is_none();
+    trace.unused.is_torn = index.is_torn && (is_main || is_nested && !is_among_others);
+    trace.unused.lines = if is_main { index.line_count } else { conversation.lines.len() as u64 };
+    // Nobody else says what was lost of a file that holds only nested workers.
+    if is_main || is_nested {
         trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));
-        trace.unused.lines = index.line_count;
         trace.unused.kinds.clone_from(&index.unknown_types);
         trace.unused.excess_agent_lines = index.excess_agent_lines;
-    } else {
-        trace.unused.lines = conversation.lines.len() as u64;
     }
     trace.unused.orphan_results = conversation.orphan_results;
     trace.unused.excess_calls = conversation.excess_calls;
