@@ -2,13 +2,13 @@
 //! whether it works.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::fs::{AtFlags, CWD, Mode, chmod, mkdir, rename, unlinkat};
 use tempfile::TempDir;
+use thiserror::Error;
 
 use super::files;
 use super::processes::{LimitMethod, probe_limits};
@@ -31,16 +31,9 @@ pub struct Protections {
 
 /// The reason why the sandbox does not work: the failed step, its error, the known cause and a
 /// remedy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Error)]
+#[error("{0}")]
 pub struct Refusal(String);
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 impl From<StageFailure> for Refusal {
     fn from(failure: StageFailure) -> Refusal {

@@ -5,13 +5,13 @@
 //! it has passed on the end of the command.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::{fmt, io};
 
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -21,6 +21,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::NOT_RUN;
 use super::files::{self, LeftFiles, write_all};
@@ -115,7 +116,8 @@ impl StageRequest {
 }
 
 /// A failure before the command ran. Its text is a message for the user.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Error)]
+#[error("{text}")]
 pub struct StageFailure {
     text: String,
     pub(super) exit_code: u8,
@@ -130,14 +132,6 @@ impl StageFailure {
         StageFailure { text: text.into(), exit_code }
     }
 }
-
-impl fmt::Display for StageFailure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for StageFailure {}
 
 pub(super) trait FailedStep<T> {
     /// Names the step that failed: `cannot STEP: …`.

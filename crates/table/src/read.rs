@@ -8,21 +8,15 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use crate::ColumnKind::{Double, Flag, Number, Text, Time};
 use crate::{ColumnKind, TableColumns};
 
 /// A file that is no table of Parquet, or a damaged one.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{0}")]
 pub struct TableError(String);
-
-impl std::fmt::Display for TableError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TableError {}
 
 /// An open file of Parquet.
 pub struct ParquetFile {

@@ -1,33 +1,18 @@
 //! Why a catalog is not used.
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::failure::RequestFailure;
 
 /// Why a catalog is not used. Only a request that failed may help when it is repeated.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum CatalogProblem {
     /// Its files are no files of a catalog.
+    #[error("it is damaged: {0}")]
     Damaged(String),
     /// Another version of this program wrote it.
+    #[error("it has version {0}, which this program does not know")]
     Version(u32),
-    Request(RequestFailure),
-}
-
-impl fmt::Display for CatalogProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CatalogProblem::Damaged(reason) => write!(f, "it is damaged: {reason}"),
-            CatalogProblem::Version(version) => {
-                write!(f, "it has version {version}, which this program does not know")
-            }
-            CatalogProblem::Request(failure) => failure.fmt(f),
-        }
-    }
-}
-
-impl From<RequestFailure> for CatalogProblem {
-    fn from(failure: RequestFailure) -> CatalogProblem {
-        CatalogProblem::Request(failure)
-    }
+    #[error(transparent)]
+    Request(#[from] RequestFailure),
 }

@@ -144,7 +144,7 @@ pub(super) fn begin(worker: &Arc<WorkerFolder>, tool: &str, input: Option<Value>
         Err(error) => {
             // A call without a start would look like one of another program.
             if let Ok(calls) = worker.folder().enter(&RelPath::constant(CALLS)) {
-                let _ = calls.remove_tree(&call.name);
+                let _ = calls.remove_all(&call.name);
             }
             Err(error)
         }
@@ -284,7 +284,7 @@ fn create_output(folder: &Dir, tool: &str) -> Result<(u64, Name, File), PathErro
                 let file = file?;
                 if let Err(error) = lock_file(&file) {
                     // An output without a record would look like a call of another program.
-                    let _ = calls.remove_tree(&name);
+                    let _ = calls.remove_all(&name);
                     return Err(error);
                 }
                 return Ok((seq, name, file));

@@ -47,7 +47,7 @@ const ATTEMPTS: usize = 16;
 /// Smallest run of zeros that a copy leaves out, in bytes: a block of common file systems.
 const HOLE_MIN: usize = 4096;
 const COPY_SIZE: usize = 256 << 10;
-/// Deepest directory that [`Dir::remove_tree`] enters.
+/// Deepest directory that [`Dir::clear_set_id`] enters.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,9 +185,7 @@ impl Dir {
     /// `EFBIG` if it has more than `limit` bytes.
     pub fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open_to_read(name)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
-        if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
+        read_whole(file, limit).map(Some)
     }
 
     /// Creates the file `name` for writing.
@@ -303,25 +301,6 @@ impl Dir {
         let (from, to) = (from.as_os_str(), to.as_os_str());
         rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE)?;
         self.sync()
-    }
-
-    /// Removes the entry `name`: a file, or a directory with all that it holds. Links are removed,
-    /// not followed.
-    pub fn remove_tree(&self, name: &Name) -> Result<()> {
-        self.remove_at_depth(name, DEPTH_MAX)
-    }
-
-    fn remove_at_depth(&self, name: &Name, depth: usize) -> Result<()> {
-        let path = RelPath::from(name.clone());
-        if self.kind(&path)? != Some(Kind::Folder) {
-            return Ok(rustix::fs::unlinkat(&self.fd, name.as_os_str(), AtFlags::empty())?);
-        }
-        let depth = depth.checked_sub(1).ok_or(Error::Io(Errno::LOOP))?;
-        let folder = self.enter(&path)?;
-        for name in folder.list()? {
-            folder.remove_at_depth(&name, depth)?;
-        }
-        Ok(rustix::fs::unlinkat(&self.fd, name.as_os_str(), AtFlags::REMOVEDIR)?)
     }
 
     /// Takes the lock of this directory, which every change of its contents holds.
@@ -560,6 +539,12 @@ pub(super) fn is_locked(fd: BorrowedFd<'_>) -> Result<bool> {
         Err(Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
     }
+}
+
+fn read_whole(file: File, limit: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
+    if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(bytes) }
 }
 
 /// Waits for the lock of an open file.

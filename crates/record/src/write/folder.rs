@@ -511,7 +511,7 @@ fn remove_oldest(folder: &Dir, current: &LogName, room: u64, limit: u64) -> Resu
         let (_, name, size) = files.remove(at);
         // A file that cannot be read is removed uncounted.
         let contents = folder.read(&name, FILE_MAX).ok().flatten().unwrap_or_default();
-        match folder.remove_tree(&name) {
+        match folder.remove_all(&name) {
             Ok(()) => {
                 total -= size;
                 removed += memchr::memchr_iter(b'\n', &contents).count() as u64;

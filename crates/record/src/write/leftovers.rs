@@ -186,7 +186,7 @@ fn remove_temporary(store: &StoreFolder, path: &RelPath) -> Result<bool> {
             return Ok(false);
         }
         let Some((_, _lock)) = left_behind(&folder, &name)? else { return Ok(false) };
-        folder.remove_tree(&name).map(|()| true)
+        folder.remove_all(&name).map(|()| true)
     };
     remove().during("remove", store.root.path(), path.as_bytes())
 }

@@ -124,7 +124,7 @@ fn slug(task: &str) -> String {
 }
 
 /// Deepest path that readers show, in components.
-const DEPTH_MAX: usize = 60;
+pub(super) const DEPTH_MAX: usize = 60;
 /// Longest name on disk, in bytes.
 const NAME_MAX: usize = 255;
 /// Files that have a command of their own, and the command.
@@ -145,20 +145,22 @@ const MANAGED: [(&str, &str); 11] = [
 /// Folders in which a worker keeps files of its own.
 const FOLDERS: [&str; 3] = ["outputs", "logs", "context"];
 
-/// Checks the path of a file, relative to the worker's directory.
+/// Parses the path of a file to write.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] if the path leads elsewhere, or to a file that has a meaning of its own.
-pub(super) fn parse_put_path(path: &[u8]) -> Result<RelPath> {
-    let invalid = |reason: String| Err(Error::invalid(path, "a path in a worker's folder", reason));
+/// [`Error::Invalid`], which calls the path `role` and gives `example`: it leads elsewhere, or
+/// readers do not show it.
+pub(super) fn parse_path(path: &[u8], role: &'static str, example: &str) -> Result<RelPath> {
+    let invalid = |reason: String| Err(Error::invalid(path, role, reason));
     let Ok(parsed) = RelPath::parse(path) else {
-        let reason = "a path is relative, without `..`, `.` or empty names, as outputs/report.md";
-        return invalid(reason.into());
+        return invalid(format!(
+            "a path is relative, without `..`, `.` or empty names, as {example}"
+        ));
     };
-    let Some(first) = parsed.names().next() else {
-        return invalid("the path is empty; try outputs/report.md".into());
-    };
+    if parsed.is_root() {
+        return invalid(format!("the path is empty; try {example}"));
+    }
     if parsed.depth() > DEPTH_MAX || parsed.names().any(|name| name.as_bytes().len() > NAME_MAX) {
         return invalid(format!(
             "a path has at most {DEPTH_MAX} names of at most {NAME_MAX} bytes"
@@ -167,6 +169,19 @@ pub(super) fn parse_put_path(path: &[u8]) -> Result<RelPath> {
     if parsed.names().any(|name| is_temporary(&name)) {
         return invalid("this beginning of a name marks files that are being written".into());
     }
+    Ok(parsed)
+}
+
+/// Parses the path of a file, relative to the worker's directory.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] if the path leads elsewhere, or to a file that has a meaning of its own.
+pub(super) fn parse_put_path(path: &[u8]) -> Result<RelPath> {
+    let role = "a path in a worker's folder";
+    let parsed = parse_path(path, role, "outputs/report.md")?;
+    let invalid = |reason: String| Err(Error::invalid(path, role, reason));
+    let Some(first) = parsed.names().next() else { return Ok(parsed) };
     if let Some((_, command)) = MANAGED.iter().find(|(name, _)| is_called(&first, name)) {
         return invalid(format!("this name is part of the record; {command} writes it"));
     }

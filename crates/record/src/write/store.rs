@@ -18,7 +18,7 @@ use super::leftovers::{self, Leftover, Leftovers};
 use super::lines::entry_of;
 use super::new_worker::{self, NewWorker, publish_folder};
 use super::worker::Worker;
-use super::{folder, registry};
+use super::{folder, names, registry};
 use crate::audit;
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error as PathError;
@@ -364,11 +364,6 @@ impl Store {
     }
 }
 
-/// Deepest path, in names. Readers go no deeper.
-const DEPTH_MAX: usize = 60;
-/// Longest name on Linux, in bytes.
-const NAME_MAX: usize = 255;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotePlace {
     /// In place of an existing note.
@@ -422,7 +417,7 @@ fn list_notes(store: &StoreFolder) -> Result<Vec<ListedFile>> {
                     let (secs, nanos) = entry.mtime;
                     let (size, mtime) = (entry.size, Time { secs, nanos });
                     listed.push(ListedFile { path, size, mtime });
-                } else if entry.kind == Kind::Folder && path.depth() < DEPTH_MAX {
+                } else if entry.kind == Kind::Folder && path.depth() < names::DEPTH_MAX {
                     folders.push(path);
                 }
             }
@@ -481,18 +476,5 @@ fn put(
 ///
 /// The path leads elsewhere, or cannot be written.
 pub fn parse_note_path(path: &[u8]) -> Result<RelPath> {
-    let invalid = |reason: &str| Error::invalid(path, "the path of a note", reason);
-    let parsed = RelPath::parse(path).map_err(|_| {
-        invalid("a path is relative, without `..`, `.` or empty names, as strategy.md")
-    })?;
-    if parsed.is_root() {
-        return Err(invalid("it is empty; try strategy.md"));
-    }
-    if parsed.depth() > DEPTH_MAX || parsed.names().any(|name| name.as_bytes().len() > NAME_MAX) {
-        return Err(invalid("it has more than 60 names, or one of more than 255 bytes"));
-    }
-    if parsed.names().any(|name| is_temporary(&name)) {
-        return Err(invalid("this beginning of a name marks files that are being written"));
-    }
-    Ok(parsed)
+    names::parse_path(path, "the path of a note", "strategy.md")
 }

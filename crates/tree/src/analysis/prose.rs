@@ -3,6 +3,7 @@
 use std::fmt;
 
 use swarmletfs_base::deadline::Deadline;
+use thiserror::Error;
 
 /// Asks a language model. The crate `prose` has the implementation.
 pub trait ProseWriter: fmt::Debug + Send + Sync {
@@ -38,24 +39,13 @@ pub struct Material {
 }
 
 /// The reason why there is no prose.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NoProse {
-    /// The model has not answered yet.
+    #[error("the model has not answered yet")]
     Pending,
     /// The model was not asked, or gave no answer.
+    #[error("{0}")]
     Failed(String),
-    /// There is no model to ask.
+    #[error("no language model is configured; try --model-command or --model-url")]
     Unconfigured,
-}
-
-impl fmt::Display for NoProse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoProse::Pending => f.write_str("the model has not answered yet"),
-            NoProse::Failed(why) => f.write_str(why),
-            NoProse::Unconfigured => {
-                f.write_str("no language model is configured; try --model-command or --model-url")
-            }
-        }
-    }
 }

@@ -179,9 +179,9 @@ pub(super) fn numbers(worker: &Dir) -> Result<Vec<u64>> {
 pub(super) fn remove(worker: &Dir, number: u64) -> Result<()> {
     let remove = || {
         let name = Name::new(number.to_string())?;
-        match worker.kind(&RelPath::constant(APPLIED).join(&name))? {
-            None => Ok(()),
-            Some(_) => worker.enter(&RelPath::constant(APPLIED))?.remove_tree(&name),
+        match worker.enter(&RelPath::constant(APPLIED)) {
+            Err(PathError::NotFound) => Ok(()),
+            entered => entered?.remove_all(&name),
         }
     };
     remove().during("remove", worker.path(), APPLIED.as_bytes())

@@ -147,96 +147,57 @@ impl PathComparison {
         }
         match (old, new) {
             (None, None) => Ok(ComparedPath::Same),
-            (None, Some(new)) => self.added(candidate, &new, places),
-            (Some(old), None) => self.deleted(candidate, &old, places),
             (Some(old), Some(new)) if old.kind == new.kind => {
                 self.same_kind(candidate, &old, &new, orphan, places)
             }
-            (Some(old), Some(new)) => self.replaced(candidate, &old, &new, places),
+            (old, new) => self.differing(candidate, [old.as_ref(), new.as_ref()], places),
         }
     }
 
-    fn added(
-        &self,
+    /// Describes an entry that one side lacks, or has as another kind.
+    fn differing(
+        &mut self,
         candidate: &PossibleChange<'_>,
-        new: &Side,
+        [old, new]: [Option<&Side>; 2],
         places: Places<'_>,
     ) -> WriteResult<ComparedPath> {
-        let mut change = changed(candidate.path, ChangeKind::Added, None, Some(new));
-        if refuse(&mut change, candidate, [Some(new), None]) {
+        let kind = match (old, new) {
+            (None, _) => ChangeKind::Added,
+            (_, None) => ChangeKind::Deleted,
+            _ => ChangeKind::Replaced,
+        };
+        let mut change = changed(candidate.path, kind, old, new);
+        if refuse(&mut change, candidate, [old, new]) {
             return Ok(ComparedPath::Changed(Box::new(change)));
         }
-        match self.new_content(candidate, new, &mut change, places) {
-            NewContent::Content(content) => {
-                set_counts(&mut change, new_counts(new, Some(&content)));
+        let file = old.map(|old| self.old_file(candidate, old, None, places)).transpose();
+        let mut file = match file {
+            Ok(file) => file.flatten(),
+            Err(error) => return Ok(self.old_failed(change, &error)),
+        };
+        let content = match new.map(|new| self.new_content(candidate, new, &mut change, places)) {
+            Some(NewContent::Content(content)) => Some(content),
+            Some(NewContent::Later) => return Ok(ComparedPath::Later),
+            Some(NewContent::None) | None => None,
+        };
+        if change.refused.is_some() {
+            return Ok(ComparedPath::Changed(Box::new(change)));
+        }
+        file.iter_mut().for_each(|file| self.use_commit(candidate.path, file));
+        let removed = old.map(|old| old_counts(old, file.as_ref()));
+        let added = new.map(|new| new_counts(new, content.as_ref()));
+        let counts = LineCounts::replaced(removed.unwrap_or_default(), added.unwrap_or_default());
+        set_counts(&mut change, counts);
+        if let Some(old) = old
+            && !self.store_old(candidate, old, file.as_mut(), &mut change, places)?
+        {
+            return Ok(ComparedPath::Later);
+        }
+        match (content, new) {
+            (Some(content), Some(new)) if change.refused.is_none() => {
                 self.store_new(candidate.path, &content, new, change, places)
             }
-            NewContent::None => {
-                set_counts(&mut change, new_counts(new, None));
-                Ok(ComparedPath::Changed(Box::new(change)))
-            }
-            NewContent::Later => Ok(ComparedPath::Later),
-        }
-    }
-
-    fn deleted(
-        &mut self,
-        candidate: &PossibleChange<'_>,
-        old: &Side,
-        places: Places<'_>,
-    ) -> WriteResult<ComparedPath> {
-        let mut change = changed(candidate.path, ChangeKind::Deleted, Some(old), None);
-        if refuse(&mut change, candidate, [Some(old), None]) {
-            return Ok(ComparedPath::Changed(Box::new(change)));
-        }
-        let mut file = match self.old_file(candidate, old, None, places) {
-            Ok(file) => file,
-            Err(error) => return Ok(self.old_failed(change, &error)),
-        };
-        file.iter_mut().for_each(|file| self.use_commit(candidate.path, file));
-        set_counts(&mut change, old_counts(old, file.as_ref()));
-        if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
-            return Ok(ComparedPath::Later);
-        }
-        Ok(ComparedPath::Changed(Box::new(change)))
-    }
-
-    fn replaced(
-        &mut self,
-        candidate: &PossibleChange<'_>,
-        old: &Side,
-        new: &Side,
-        places: Places<'_>,
-    ) -> WriteResult<ComparedPath> {
-        let mut change = changed(candidate.path, ChangeKind::Replaced, Some(old), Some(new));
-        if refuse(&mut change, candidate, [Some(old), Some(new)]) {
-            return Ok(ComparedPath::Changed(Box::new(change)));
-        }
-        let mut file = match self.old_file(candidate, old, None, places) {
-            Ok(file) => file,
-            Err(error) => return Ok(self.old_failed(change, &error)),
-        };
-        let content = match self.new_content(candidate, new, &mut change, places) {
-            NewContent::Content(content) => Some(content),
-            NewContent::None => None,
-            NewContent::Later => return Ok(ComparedPath::Later),
-        };
-        if change.refused.is_some() {
-            return Ok(ComparedPath::Changed(Box::new(change)));
-        }
-        file.iter_mut().for_each(|file| self.use_commit(candidate.path, file));
-        let counts =
-            LineCounts::replaced(old_counts(old, file.as_ref()), new_counts(new, content.as_ref()));
-        set_counts(&mut change, counts);
-        if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
-            return Ok(ComparedPath::Later);
-        }
-        if change.refused.is_some() {
-            return Ok(ComparedPath::Changed(Box::new(change)));
-        }
-        match content {
-            Some(content) => self.store_new(candidate.path, &content, new, change, places),
-            None => Ok(ComparedPath::Changed(Box::new(change))),
+            _ => Ok(ComparedPath::Changed(Box::new(change))),
         }
     }
 

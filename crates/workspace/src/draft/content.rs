@@ -226,15 +226,15 @@ pub(super) fn describe_limit(error: &Error) -> Option<String> {
 }
 
 /// A part of a file after a hole, which may be empty.
-struct Extent {
+pub(super) struct Extent {
     /// Start of the data; at the end of a file, its size.
-    start: u64,
-    end: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
 }
 
 impl Extent {
     /// Returns the first data from `at` on; `None` at the end of the file.
-    fn find(file: &OpenFile, at: u64) -> Result<Option<Extent>> {
+    pub(super) fn find(file: &OpenFile, at: u64) -> Result<Option<Extent>> {
         let size = file.metadata().map_err(from_io)?.len();
         if at >= size {
             return Ok(None);

@@ -2,21 +2,19 @@
 //!
 //! A worker that cannot have an overlay gets a copy of the workspace.
 
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::candidates::{self, CopiedEntry, CopyFacts, Manifest, is_gone};
 use super::commits;
-use super::content::ContentHash;
+use super::content::{ContentHash, Extent};
 use super::folder::{Draft, DraftState, Engine, next_tick};
 use super::ignore_rules;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::EntryKind;
 use swarmletfs_base::name::{Name, RelPath};
-use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{EntryStat, Kind, OpenFile, OpenFolder};
 use swarmletfs_record::write::{Dir, During, Result as WriteResult, from_io, set_file_attributes};
 use swarmletfs_trace::swarmlet::BASE;
@@ -272,8 +270,6 @@ const ATTEMPTS: usize = 3;
 /// Permissions that are copied. A copy belongs to another user, so the setuid and setgid bits would
 /// mean something else.
 const MODE: u32 = 0o1777;
-/// Size of the buffer where the system cannot copy by itself, in bytes.
-const BUFFER: usize = 256 << 10;
 
 pub(super) struct Copying<'a> {
     hidden: &'a [RelPath],
@@ -389,67 +385,20 @@ fn copy_content(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<(
 
 /// Copies `size` bytes, or as many as there are. Holes stay holes.
 fn copy_data(from: &OpenFile, to: &OpenFile, size: u64) -> Result<()> {
-    rustix::fs::ftruncate(to, 0)?;
-    rustix::fs::ftruncate(to, size)?;
+    to.set_len(0).and_then(|()| to.set_len(size)).map_err(from_io)?;
     let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            // Only a hole is left.
-            Err(Errno::NXIO) => return Ok(()),
-            // The file system knows no holes.
-            Err(_) => at,
-        };
-        let end = rustix::fs::seek(from, SeekFrom::Hole(start)).unwrap_or(size).min(size);
-        copy_range(from, to, start, end)?;
-        at = end.max(start + 1);
+    while at < size
+        && let Some(extent) = Extent::find(from, at)?
+    {
+        copy_part(from, to, extent.start, extent.end.min(size)).map_err(from_io)?;
+        at = extent.end;
     }
     Ok(())
 }
 
-fn copy_range(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()> {
-    let (mut source, mut target) = (start, start);
-    while source < end {
-        let length = usize::try_from(end - source).unwrap_or(usize::MAX);
-        let copied =
-            rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), length);
-        match copied {
-            // The file is shorter by now.
-            Ok(0) => break,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::IO) => {
-                copied?;
-            }
-            // The two file systems cannot do it by themselves.
-            Err(_) => return copy_bytes(from, to, source, end),
-        }
-    }
-    Ok(())
-}
-
-fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()> {
-    let mut buffer = vec![0; BUFFER];
-    let mut at = start;
-    while at < end {
-        let wanted = usize::try_from(end - at).map_or(BUFFER, |left| left.min(BUFFER));
-        let Some(space) = buffer.get_mut(..wanted) else { break };
-        let read = match rustix::io::pread(from, &mut *space, at) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let (mut bytes, _) = space.split_at_known(read);
-        while !bytes.is_empty() {
-            let written = match rustix::io::pwrite(to, bytes, at) {
-                Ok(0) => return Err(from_io(io::ErrorKind::WriteZero.into())),
-                Ok(written) => written,
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            (_, bytes) = bytes.split_at_known(written);
-            at += written as u64;
-        }
-    }
+fn copy_part(mut from: &OpenFile, mut to: &OpenFile, start: u64, end: u64) -> io::Result<()> {
+    from.seek(SeekFrom::Start(start))?;
+    to.seek(SeekFrom::Start(start))?;
+    io::copy(&mut from.take(end.saturating_sub(start)), &mut to)?;
     Ok(())
 }

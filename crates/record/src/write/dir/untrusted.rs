@@ -3,14 +3,13 @@
 //!
 //! [`Dir`] tells them from a directory that only one user can have filled.
 
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::super::names;
-use super::{DEPTH_MAX, Dir, Durability, from_io, stat};
+use super::{DEPTH_MAX, Dir, Durability, read_whole, stat};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::{Name, RelPath};
 use swarmletfs_base::store::{Kind, kind_of};
@@ -30,7 +29,7 @@ impl Dir {
     pub fn remove_all(&self, name: &Name) -> Result<()> {
         match rustix::fs::unlinkat(&self.fd, name.as_os_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(Errno::ISDIR) => {}
             Err(error) => return Err(error.into()),
         }
         self.make_accessible(name)?;
@@ -250,9 +249,7 @@ impl Dir {
         if stat(file.as_fd())?.stx_uid != self.owner()? {
             return Err(Error::Io(Errno::PERM));
         }
-        let mut bytes = Vec::new();
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
-        if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
+        read_whole(file, limit).map(Some)
     }
 }
 
