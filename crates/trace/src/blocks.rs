@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::SeqAccess;
 use serde_json::value::RawValue;
 
-use super::lenient::{Lenient, MaybeBool, MaybeObject, MaybeStr, MaybeText, deserialize_lenient};
+use super::lenient::{Lenient, MaybeBool, MaybeStr, MaybeText, deserialize_lenient, objects};
 use super::transcript::{Arguments, CallPart};
 
 /// A block of a message. Fields of an unexpected type count as absent.
@@ -50,12 +50,8 @@ impl<'de: 'a, 'a> Lenient<'de> for MessageBlocks<'a> {
         }])
     }
 
-    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut blocks = Vec::new();
-        while let Some(block) = list.next_element::<MaybeObject<MessageBlock<'a>>>()? {
-            blocks.extend(block.0);
-        }
-        Ok(MessageBlocks(blocks))
+    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        objects(list).map(MessageBlocks)
     }
 }
 

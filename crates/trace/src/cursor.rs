@@ -243,7 +243,8 @@ fn written_time(text: &str) -> Option<i64> {
     let hours: i32 = if hours.is_empty() { 0 } else { hours.parse().ok()? };
     let minutes: i32 = minutes.parse().ok()?;
     let sign = if zone.starts_with('-') { -1 } else { 1 };
-    let offset = Offset::from_seconds(hours.checked_mul(3_600)? + sign * minutes.checked_mul(60)?);
+    let minutes = minutes.checked_mul(60 * sign)?;
+    let offset = Offset::from_seconds(hours.checked_mul(3_600)?.checked_add(minutes)?);
     Some(offset.ok()?.to_timestamp(time).ok()?.as_millisecond())
 }
 
@@ -274,6 +275,7 @@ mod tests {
             ("Friday, Jan 1, 2027, 12:05 PM (UTC)", Some("2027-01-01T12:05:00Z")),
             ("Friday, Jan 1, 2027, 12:05 PM (UTC+99999999999)", None),
             ("Friday, Jan 1, 2027, 12:05 PM (UTC+2147483647)", None),
+            ("Friday, Jan 1, 2027, 12:05 PM (UTC+596523:35791394)", None),
             ("yesterday", None),
         ] {
             assert_eq!(written_time(text), time.and_then(parse_millis), "{text}");

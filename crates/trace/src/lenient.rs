@@ -273,13 +273,41 @@ impl<'de, T: Deserialize<'de>> Lenient<'de> for MaybeObject<T> {
 }
 
 impl<'de, T: Deserialize<'de>> Lenient<'de> for MaybeList<T> {
-    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            items.push(item);
-        }
-        Ok(MaybeList(items))
+    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        items(list, Some).map(MaybeList)
     }
+}
+
+/// Maximum memory of a list's items, in bytes. Each `{}` of a hostile list takes as much as a whole
+/// object.
+const LIST_BYTES_MAX: usize = 128 << 20;
+
+/// Returns the items of a list, as far as `wanted` returns them.
+pub(crate) fn items<'de, A: SeqAccess<'de>, I: Deserialize<'de>, T>(
+    mut list: A,
+    wanted: impl Fn(I) -> Option<T>,
+) -> Result<Vec<T>, A::Error> {
+    let mut items = Vec::new();
+    while let Some(item) = list.next_element()? {
+        items.extend(wanted(item));
+        check_length(&items)?;
+    }
+    Ok(items)
+}
+
+/// Fails if the items take more than [`LIST_BYTES_MAX`].
+pub(crate) fn check_length<T, E: serde::de::Error>(items: &[T]) -> Result<(), E> {
+    match size_of_val(items) {
+        ..=LIST_BYTES_MAX => Ok(()),
+        _ => Err(E::custom("a list is too long")),
+    }
+}
+
+/// Returns the objects of a list.
+pub(crate) fn objects<'de, A: SeqAccess<'de>, T: Deserialize<'de>>(
+    list: A,
+) -> Result<Vec<T>, A::Error> {
+    items(list, |MaybeObject(object)| object)
 }
 
 #[cfg(test)]
@@ -294,6 +322,12 @@ mod tests {
         flag: MaybeBool,
         number: MaybeU64,
         inner: MaybeObject<Inner<'a>>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct LargeObject {
+        _numbers: [[u64; 16]; 32],
     }
 
     #[derive(Deserialize, Default)]
@@ -316,6 +350,14 @@ mod tests {
             let read: MaybeText<'_> = serde_json::from_str(json).unwrap();
             assert_eq!(read.0.as_deref(), text, "{json}");
         }
+    }
+
+    #[test]
+    fn list_of_many_empty_objects_is_refused() {
+        let list = |count: usize| format!("[{}]", vec!["{}"; count].join(","));
+        type Large = MaybeList<MaybeObject<LargeObject>>;
+        assert_eq!(serde_json::from_str::<Large>(&list(1_000)).unwrap().0.len(), 1_000);
+        assert!(serde_json::from_str::<Large>(&list(40_000)).is_err());
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Error;
 use swarmletfs_base::name::RelPath;
-use swarmletfs_base::store::{DirEntry, File, Meta, Store};
+use swarmletfs_base::store::{DirEntry, File, Meta, Store, read_range};
+use swarmletfs_trace::{Format, RecordSource, Transcripts};
 use swarmletfs_tree::catalog::{Freshness, Source};
 use swarmletfs_tree::tree::{Settings, Tree};
 use swarmletfs_tree::view::{Filter, View};
@@ -374,4 +376,40 @@ fn words_of_a_fork_elsewhere_hide_nothing() {
     agent.result("a1", json!({"content": "Exit code 2", "is_error": true}));
     agent.user(words).says("Done.");
     assert_eq!(fork(&agent).index("a")["calls"]["failed"], 1);
+}
+
+/// A fork whose copied records are still being written when it is first read.
+#[test]
+fn fork_that_is_written_meanwhile_shows_its_own() {
+    let mut session = original();
+    session.call("t9", "Agent", json!({"subagent_type": "fork", "prompt": "Check the config."}));
+    let store = store();
+    store.write(&place("s"), session.bytes());
+    let file = |name: &str| path(format!("{PROJECT}/s/subagents/{name}"));
+    store.write(&file("agent-a.meta.json"), json!({"isFork": true}).to_string());
+    let copied = original().copied("s", |line| line["agentId"] = json!("a")).bytes();
+    let mut own = Transcript::of_agent("s", "a");
+    own.user("Check the config.").bash("a1", "cat config.json", "{}").says("Fine.");
+    let whole = [copied.clone(), own.bytes()].concat();
+    let thread = |format: &Transcripts| {
+        let workers = format.find_workers(&*store).unwrap().folders;
+        let fork = workers.iter().find(|path| path.to_text().contains("agent-a")).unwrap();
+        let folder = format.enter(&*store, fork).unwrap();
+        let worker = format.read_worker(&*folder, fork, None);
+        let source = RecordSource { folder: &*folder, outputs: None };
+        let record = format.read_record(source, &worker, Deadline::never()).unwrap();
+        (record.trace.calls.len(), folder.open(&path("thread.jsonl")).unwrap())
+    };
+    let text = |file: &dyn File| read_range(file, 0, 1 << 20).unwrap();
+    let first_line = copied.iter().position(|byte| *byte == b'\n').unwrap();
+    for end in [first_line, first_line + 1, copied.len() - 1, copied.len()] {
+        store.write(&file("agent-a.jsonl"), &whole[..end]);
+        let live = ClaudeCode::transcripts();
+        let (calls, held) = thread(&live);
+        assert_eq!((calls, text(&*held).len()), (0, 0), "cut at {end}");
+        store.write(&file("agent-a.jsonl"), whole.clone());
+        let (_, fresh) = thread(&ClaudeCode::transcripts());
+        assert_eq!(text(&*held), text(&*fresh), "open since {end}");
+        assert_eq!(thread(&live).0, 1, "followed from {end}");
+    }
 }

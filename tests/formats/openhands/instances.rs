@@ -119,6 +119,20 @@ fn line_that_is_cut_off_costs_only_itself() {
         all.keys()
     );
     assert_eq!(all["run1/output.jsonl/c"].outcomes(), ["failed"]);
+    // The last event that is there is an answer, which does not say how the instance ended.
+    let answered =
+        json!([{"id": 1, "source": "agent", "action": "message", "args": {"content": "I look"}}]);
+    let answered = instance("d", answered).to_string();
+    let cut = answered.find("I look").unwrap() + "I look\"}}".len();
+    for end in ["", "\n"] {
+        write(&store, format!("{a}\n{},{{\"id\":2,\"so{end}", &answered[..cut]));
+        let torn = &read(&*store)["run1/output.jsonl/d"];
+        assert_eq!(
+            (torn.worker.status.as_str(), torn.worker.status_source.as_deref()),
+            ("unknown", Some("its record is torn"))
+        );
+        assert_eq!(torn.record.trace.bad_lines.len(), end.len());
+    }
 }
 
 /// Promise: A file of instances is read on at its first new line.

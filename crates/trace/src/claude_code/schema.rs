@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::super::lenient::{
     Lenient, MaybeBool, MaybeI64, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
-    deserialize_lenient,
+    deserialize_lenient, objects,
 };
 use super::super::transcript::parse_millis;
 use super::super::value::shorten;
@@ -393,12 +393,8 @@ impl<'de: 'a, 'a> Lenient<'de> for MessageContent<'a> {
         MessageContent::Text(text)
     }
 
-    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut blocks = Vec::new();
-        while let Some(MaybeObject(block)) = list.next_element::<MaybeObject<ContentBlock<'a>>>()? {
-            blocks.extend(block);
-        }
-        Ok(MessageContent::Blocks(blocks))
+    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        objects(list).map(MessageContent::Blocks)
     }
 }
 

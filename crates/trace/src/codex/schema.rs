@@ -9,7 +9,7 @@ use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{
-    Lenient, MaybeBool, MaybeI64, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient,
+    Lenient, MaybeBool, MaybeI64, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient, objects,
 };
 
 /// Types of the items that the oldest versions write as lines of their own.
@@ -282,21 +282,13 @@ deserialize_lenient! {
     [: 'a, 'a] StatedChanges<'a>;
 }
 
-fn parts_of<'de: 'a, 'a, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<ContentPart<'a>>, A::Error> {
-    let mut parts = Vec::new();
-    while let Some(MaybeObject(part)) = list.next_element::<MaybeObject<ContentPart<'a>>>()? {
-        parts.extend(part);
-    }
-    Ok(parts)
-}
-
 impl<'de: 'a, 'a> Lenient<'de> for Content<'a> {
     fn from_text(text: Cow<'de, str>) -> Self {
         Content::Text(text)
     }
 
     fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        parts_of(list).map(Content::Parts)
+        objects(list).map(Content::Parts)
     }
 
     fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
@@ -311,7 +303,7 @@ impl<'de: 'a, 'a> Lenient<'de> for PlainContent<'a> {
     }
 
     fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        parts_of(list).map(PlainContent)
+        objects(list).map(PlainContent)
     }
 }
 

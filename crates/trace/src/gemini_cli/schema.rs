@@ -8,7 +8,8 @@ use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{
-    Lenient, MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient, object,
+    Lenient, MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, check_length,
+    deserialize_lenient, object,
 };
 
 /// A line of a log, or a message of a document. Fields of an unexpected type count as absent.
@@ -150,6 +151,7 @@ impl<'de: 'a, 'a> Lenient<'de> for PartList<'a> {
         let mut parts = Vec::new();
         while let Some(PartList(nested)) = list.next_element::<PartList<'a>>()? {
             parts.extend(nested);
+            check_length(&parts)?;
         }
         Ok(PartList(parts))
     }

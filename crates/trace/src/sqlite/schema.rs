@@ -10,6 +10,8 @@ const ROOT: u32 = 1;
 const ITEMS_MAX: usize = 10_000;
 /// Maximum length of a statement, in bytes.
 const STATEMENT_MAX: u64 = 1 << 20;
+/// Maximum length of all names and statements, in bytes.
+const STATEMENTS_MAX: usize = 16 << 20;
 
 /// All tables and indexes of a database.
 pub(crate) struct Schema(Vec<Item>);
@@ -34,7 +36,7 @@ pub(crate) struct TableSchema {
 
 impl Schema {
     pub(crate) fn read(query: &Query<'_>) -> Result<Schema> {
-        let mut items = Vec::new();
+        let (mut items, mut size) = (Vec::new(), 0);
         query.scan(ROOT, &mut |row| {
             let text = |column| match row.text_size(column) {
                 Some(..=STATEMENT_MAX) => row.value(query, column),
@@ -47,6 +49,11 @@ impl Schema {
                 && matches!(&*kind, "table" | "index")
             {
                 let (name, table, statement) = (text(1)?, text(2)?, text(4)?);
+                // Many entries of a damaged page can lead to one row.
+                size += name.len() + table.len() + statement.len();
+                if size > STATEMENTS_MAX {
+                    return Err(Error::Malformed("the schema of the database is too large"));
+                }
                 items.push(Item { is_index: kind == "index", name, table, root, statement });
             }
             Ok(items.len() < ITEMS_MAX)

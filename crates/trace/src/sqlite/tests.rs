@@ -383,6 +383,26 @@ fn a_damaged_database_costs_no_more_than_an_error() {
     }
 }
 
+/// Many entries of the schema that lead to one long statement take no memory each.
+#[test]
+fn a_schema_of_many_equal_entries_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let statement = format!("CREATE TABLE t(a text /* {} */)", "x".repeat(500_000));
+    connect(dir.path())
+        .execute_batch(&format!("PRAGMA page_size = 65536; VACUUM; {statement}"))
+        .unwrap();
+    let file = dir.path().join(NAME);
+    let mut bytes = fs::read(&file).unwrap();
+    assert!(Schema::read(&Query::new(&snapshot(dir.path()).unwrap())).is_ok());
+    // The number of cells and their pointers follow the header of the first page.
+    let pointer: [u8; 2] = bytes[108..110].try_into().unwrap();
+    bytes[103..105].copy_from_slice(&1_000_u16.to_be_bytes());
+    bytes[108..2_108].chunks_exact_mut(2).for_each(|own| own.copy_from_slice(&pointer));
+    fs::write(&file, bytes).unwrap();
+    let read = Schema::read(&Query::new(&snapshot(dir.path()).unwrap())).map(drop);
+    assert!(matches!(read, Err(Error::Malformed(_))), "{read:?}");
+}
+
 #[test]
 fn other_files_are_no_databases() {
     let dir = TempDir::new().unwrap();

@@ -19,6 +19,7 @@ use super::document;
 use super::zstd::Decompressed;
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, Meta, copy_from};
 
 /// Maximum number of decompressed bytes that are kept of a file: one block more than any reader
@@ -34,6 +35,8 @@ const CACHE_BYTES: usize = 128 << 20;
 const DECODER_WEIGHT: usize = CACHE_BYTES / 4;
 /// Maximum number of transcripts whose blocks are kept.
 const CACHED_MAX: usize = 100;
+/// A line that follows the contents of a damaged or torn file. It counts as one that cannot be read.
+const DAMAGE: &[u8] = b"\n(the compressed file is damaged)\n";
 
 type Decoder = Decompressed<BufReader<FileReader>>;
 
@@ -110,8 +113,11 @@ struct Archive {
 }
 
 struct Blocks {
+    file: Arc<dyn File>,
     /// `None` after the end of the contents. Damaged or torn contents end before the damage.
     decoder: Option<Decoder>,
+    /// The bytes after those of the decoder.
+    rest: &'static [u8],
     /// All blocks except the last one are full.
     compressed: Vec<Box<[u8]>>,
     /// Number of bytes in all blocks before they were compressed.
@@ -124,15 +130,7 @@ struct Blocks {
 
 impl Archive {
     fn new(file: Arc<dyn File>) -> Archive {
-        let source = BufReader::new(FileReader { file, offset: 0 });
-        let blocks = Blocks {
-            decoder: Some(Decompressed::new(source)),
-            compressed: Vec::new(),
-            length: 0,
-            weight: 0,
-            last: None,
-        };
-        Archive { blocks: Mutex::new(blocks) }
+        Archive { blocks: Mutex::new(Blocks::new(file)) }
     }
 
     /// Returns the memory use in bytes, or 0 while another thread reads the contents.
@@ -161,15 +159,33 @@ impl Archive {
 }
 
 impl Blocks {
+    fn new(file: Arc<dyn File>) -> Blocks {
+        let source = FileReader { file: file.clone(), offset: 0, failure: None };
+        let decoder = Some(Decompressed::new(BufReader::new(source)));
+        let (compressed, length, weight) = Default::default();
+        Blocks { file, decoder, rest: b"", compressed, length, weight, last: None }
+    }
+
     /// Reads the next block. Returns false at the end.
     fn extend(&mut self) -> Result<bool> {
-        let Some(decoder) = &mut self.decoder else { return Ok(false) };
         let mut block = Vec::with_capacity(BLOCK);
-        // The bytes before the damage are kept.
-        let read = decoder.take(BLOCK as u64).read_to_end(&mut block);
-        if read.is_err() || block.len() < BLOCK {
-            self.decoder = None;
+        if let Some(decoder) = &mut self.decoder {
+            // The bytes before the damage are kept.
+            let read = decoder.take(BLOCK as u64).read_to_end(&mut block);
+            if read.is_err() {
+                if let Some(failure) = decoder.source().get_mut().failure.take() {
+                    *self = Blocks::new(self.file.clone());
+                    return Err(failure);
+                }
+                self.rest = DAMAGE;
+            }
+            if read.is_err() || block.len() < BLOCK {
+                self.decoder = None;
+            }
         }
+        let (bytes, rest) = self.rest.split_at_known(self.rest.len().min(BLOCK - block.len()));
+        block.extend_from_slice(bytes);
+        self.rest = rest;
         if block.is_empty() {
             return Ok(false);
         }
@@ -203,11 +219,16 @@ impl Blocks {
 struct FileReader {
     file: Arc<dyn File>,
     offset: u64,
+    /// Why the file could not be read. Decoders hide it in their own errors.
+    failure: Option<Error>,
 }
 
 impl Read for FileReader {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        let n = self.file.read_at(out, self.offset).map_err(std::io::Error::other)?;
+        let n = self.file.read_at(out, self.offset).map_err(|error| {
+            self.failure = Some(error.clone());
+            std::io::Error::other(error)
+        })?;
         self.offset += n as u64;
         Ok(n)
     }
@@ -271,16 +292,53 @@ mod tests {
     }
 
     #[test]
-    fn damaged_contents_end_where_the_damage_begins() {
+    fn damaged_contents_end_where_the_damage_begins_and_say_so() {
         let contents = contents(5 * BLOCK);
-        let mut compressed = zstd::bulk::compress(&contents, 3).unwrap();
-        compressed.truncate(compressed.len() / 2);
-        let (archive, _) = archive(compressed);
-        let mut read = vec![0; contents.len()];
-        let n = archive.read_at(&mut read, 0).unwrap();
-        assert!((BLOCK..contents.len()).contains(&n), "{n}");
-        assert_eq!(read[..n], contents[..n]);
-        assert_eq!(archive.read_at(&mut read, n as u64).unwrap(), 0);
+        let compressed = zstd::bulk::compress(&contents, 3).unwrap();
+        for length in [compressed.len() / 2, compressed.len() / 2 + 77, compressed.len() - 1] {
+            let (archive, _) = archive(compressed[..length].to_vec());
+            let mut read = vec![0; contents.len() + DAMAGE.len()];
+            let n = archive.read_at(&mut read, 0).unwrap();
+            let end = n - DAMAGE.len();
+            assert!((BLOCK..=contents.len()).contains(&end), "{n}");
+            assert_eq!(read[..end], contents[..end]);
+            assert_eq!(&read[end..n], DAMAGE);
+            assert_eq!(archive.read_at(&mut read, n as u64).unwrap(), 0);
+        }
+    }
+
+    /// A compressed file of which one read fails.
+    struct Failing(Vec<u8>, AtomicU64);
+
+    impl File for Failing {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            match self.1.fetch_sub(1, Ordering::Relaxed) {
+                1 => Err(Error::Stale),
+                _ => Ok(copy_from(&self.0, offset, buffer)),
+            }
+        }
+
+        fn meta(&self) -> Result<Meta> {
+            unreachable!("an archive has one version")
+        }
+    }
+
+    #[test]
+    fn failed_read_is_no_end_of_the_contents() {
+        let contents = contents(5 * BLOCK);
+        let compressed = zstd::bulk::compress(&contents, 3).unwrap();
+        for failing in 1.. {
+            let file = Failing(compressed.clone(), AtomicU64::new(failing));
+            let archive = Archive::new(Arc::new(file));
+            let mut read = vec![0; contents.len() + 1];
+            let Err(error) = archive.read_at(&mut read, 0) else {
+                assert!(failing > 3, "{failing}");
+                break;
+            };
+            assert_eq!(error, Error::Stale, "{failing}");
+            assert_eq!(archive.read_at(&mut read, 0).unwrap(), contents.len());
+            assert!(read.starts_with(&contents));
+        }
     }
 
     #[test]

@@ -174,10 +174,17 @@ impl<'f> IndexBuilder<'f> {
         self.states_total = false;
     }
 
-    /// Records that the current document ends within: its last record may not be the end.
-    pub(super) fn note_torn_document(&mut self) {
-        if let Some(number) = self.document {
+    /// Ends the current document, of which `bad` records cannot be read. If it is
+    /// torn, `torn` tells if the rest is lost: nothing will complete it.
+    pub(super) fn end_document(&mut self, bad: u64, torn: Option<bool>) {
+        let is_lost = torn == Some(true);
+        let number = if is_lost { self.document_conversation() } else { self.document };
+        let Some(number) = number else { return };
+        if torn.is_some() {
             self.set_status(number, Status::Unknown, Some("its record is torn"));
+        }
+        if let Some(conversation) = self.conversation(number) {
+            conversation.bad_records += bad + u64::from(is_lost);
         }
     }
 

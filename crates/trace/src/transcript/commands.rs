@@ -1,6 +1,8 @@
 //! commands.txt: what each call was called with, one line for each line of its main argument, after
 //! the number of the call. So `grep` finds who ran a command.
 
+use std::collections::{HashMap, VecDeque};
+
 use super::calls::{main_argument, shorten_id};
 use super::index::Conversation;
 use super::turn::{Span, Turn};
@@ -74,11 +76,13 @@ impl Conversation {
         let mut number = 0;
         for calls in self.calls.chunk_by(|a, b| a.span == b.span) {
             let first = calls.first().filter(|_| calls.iter().any(|call| call.command_bytes > 0));
-            let mut called = first.map_or(Ok(Vec::new()), |first| read(first.span))?;
+            let mut called: HashMap<String, VecDeque<Option<String>>> = HashMap::new();
+            for (id, text) in first.map_or(Ok(Vec::new()), |first| read(first.span))? {
+                called.entry(id).or_default().push_back(text);
+            }
             for call in calls {
                 number += 1;
-                let at = called.iter().position(|(id, _)| *id == call.id);
-                let text = at.and_then(|at| called.remove(at).1);
+                let text = called.get_mut(&call.id).and_then(VecDeque::pop_front).flatten();
                 if let Some(text) = text.filter(|_| call.command_bytes > 0) {
                     out.push_str(&section(number, &text));
                 }

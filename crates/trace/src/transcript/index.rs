@@ -137,6 +137,8 @@ pub(crate) struct Conversation {
     /// Number of calls beyond [`super::calls::CALLS_MAX`].
     pub(crate) excess_calls: u64,
     pub(crate) orphan_results: u64,
+    /// Number of records of its document that cannot be read, if the document is one of many.
+    pub(crate) bad_records: u64,
     pub(crate) marks: Vec<MessageMark>,
     pub(crate) lines: Vec<LineEntry>,
 }
@@ -449,6 +451,7 @@ impl TranscriptIndex {
         let conversations = conversations.map(|conversation| conversation.weight() as u64);
         conversations.sum::<u64>()
             + 30 * self.seen.len() as u64
+            + 300 * self.ends.len() as u64
             + self.summaries.weight() as u64
             + 1_000
     }
@@ -456,8 +459,14 @@ impl TranscriptIndex {
 
 impl Conversation {
     fn weight(&self) -> usize {
-        let calls: usize =
-            self.calls.iter().map(|call| 600 + call.input.as_ref().map_or(0, String::len)).sum();
+        let calls: usize = self
+            .calls
+            .iter()
+            .map(|call| {
+                let files: usize = call.files.iter().map(|file| 40 + file.path.len()).sum();
+                600 + files + call.input.as_ref().map_or(0, String::len)
+            })
+            .sum();
         let marks = size_of::<MessageMark>() + size_of::<MessageTokens>();
         1_000
             + calls

@@ -9,7 +9,7 @@ use super::super::json_text::json_text;
 use super::cached_transcript::TranscriptVersion;
 use super::calls::shorten_id;
 use super::format::TranscriptFormat;
-use super::index::{CallEntry, Conversation, LineEntry, LineFile, TranscriptIndex};
+use super::index::{CallEntry, Conversation, CopiedHistory, LineEntry, LineFile, TranscriptIndex};
 use super::location::{Shape, TranscriptLocation};
 use super::reader::read_on;
 use super::thread::{self, Links};
@@ -92,6 +92,8 @@ pub(super) struct GrowingFile {
     location: TranscriptLocation,
     kind: LineFile,
     meta: Meta,
+    /// The records that the transcript may repeat.
+    history: Option<Arc<CopiedHistory>>,
     index: Mutex<Arc<FileIndex>>,
     /// The line generated last, because a long one is read in several calls.
     line: Mutex<Option<RenderedLine>>,
@@ -181,12 +183,12 @@ impl GrowingFile {
         kind: LineFile,
         meta: Meta,
         transcript: Meta,
-        index: Arc<TranscriptIndex>,
+        (index, history): (Arc<TranscriptIndex>, Option<Arc<CopiedHistory>>),
     ) -> GrowingFile {
         let version = TranscriptVersion::new(transcript);
         let index = Arc::new(FileIndex::new(version, index, location.agent.as_ref(), kind));
         let index = Mutex::new(index);
-        GrowingFile { file, format, location, kind, meta, index, line: Mutex::new(None) }
+        GrowingFile { file, format, location, kind, meta, history, index, line: Mutex::default() }
     }
 
     /// Returns the current index, extended if the transcript has grown, and the transcript's
@@ -200,6 +202,7 @@ impl GrowingFile {
         }
         let before =
             if held.index.restarts { held.index.before_rewrite() } else { (*held.index).clone() };
+        let before = TranscriptIndex { history: self.history.clone(), ..before };
         let (format, location) = (self.format, &self.location);
         let (index, _) = read_on(&*self.file, format, location, before, Deadline::never())?;
         let agent = self.location.agent.as_ref();

@@ -154,7 +154,10 @@ fn without_last_line(file: &dyn File, index: TranscriptIndex) -> Result<Transcri
         LastLine::Complete => return Ok(index),
         LastLine::Unterminated => {
             let next = read_range(file, index.bytes_read, 1)?;
-            return Ok(if next.is_empty() { index } else { TranscriptIndex::default() });
+            return Ok(match next.is_empty() {
+                true => index,
+                false => TranscriptIndex { history: index.history, ..TranscriptIndex::default() },
+            });
         }
         LastLine::Torn => (1, 0),
         LastLine::TooLong => (1, 1),
@@ -254,7 +257,7 @@ fn add_document_lines(
             return Ok(false);
         }
         let end = line.end + u64::from(has_end);
-        let records = builder.index.line_count;
+        let (records, documents) = (builder.index.line_count, builder.index.documents);
         let stats = document::for_each(file, line, members, deadline, |event| match event {
             DocumentEvent::Begin => {
                 builder.begin_document();
@@ -270,8 +273,8 @@ fn add_document_lines(
             index.restarts = true;
             return Ok(false);
         }
-        if stats.is_torn {
-            builder.note_torn_document();
+        if builder.index.documents > documents {
+            builder.end_document(stats.bad, stats.is_torn.then_some(has_end));
         }
         let index = &mut builder.index;
         if stats.is_torn && has_end {

@@ -4,6 +4,7 @@
 //! of tools among them. A line holds a message with the event that belongs to it, or a call that
 //! no message shows. Texts that stand elsewhere in the sample are put in their places.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde::Deserialize;
@@ -15,8 +16,10 @@ use super::turn::parse_millis;
 
 /// Maximum size of the lines of a sample, in bytes. Those beyond it are counted.
 const LINES_MAX: usize = 64 << 20;
-/// Maximum size of the texts that are put into a line, in bytes. Further ones stay references.
+/// Maximum size of the texts that are put into a value, in bytes. Further ones stay references.
 const ATTACHED_MAX: usize = 16 << 20;
+/// The type of a line that stands for one beyond [`LINES_MAX`].
+const LEFT_OUT: &str = "message or call beyond 64 MiB";
 const REFERENCE: &str = "attachment://";
 /// Maximum number of events in events.
 const DEPTH_MAX: usize = 8;
@@ -104,7 +107,8 @@ pub(super) fn sample_lines(header: &EvalHeader, text: &str) -> (Vec<u8>, Option<
     let begun = times().find_map(|time| time.non_empty());
     let ended = times().filter_map(|time| Some((parse_millis(time.as_str())?, time.as_str())));
     let ended = ended.max();
-    let attached = Attachments(sample.attachments.0.as_ref());
+    let texts = sample.attachments.0.as_ref();
+    let attached = &Attachments { texts, left: Cell::new(LINES_MAX), is_over: Cell::new(false) };
     let first = json!({"type": "sample", "at": begun, "run": header.run_id, "task": header.task,
         "model": header.model});
     let end = json!({"type": "end", "at": ended.map(|(_, time)| time), "error": sample.error,
@@ -122,7 +126,7 @@ pub(super) fn sample_lines(header: &EvalHeader, text: &str) -> (Vec<u8>, Option<
         }
     }
     for _ in 0..left_out {
-        add(&mut lines, &json!({"type": "message or call beyond 64 MiB"}));
+        add(&mut lines, &json!({"type": LEFT_OUT}));
     }
     add(&mut lines, &end);
     (lines, ended.map(|(at, _)| at))
@@ -147,7 +151,7 @@ fn collect_events<'a>(raws: &[&'a RawValue], depth: usize, found: &mut Vec<Sampl
 fn body(
     sample: &SampleDocument<'_>,
     events: &[SampleEvent<'_>],
-    attached: Attachments<'_>,
+    attached: &Attachments<'_>,
 ) -> Vec<TimedLine> {
     let mut calls: HashMap<&str, VecDeque<usize>> = HashMap::new();
     let mut answers: HashMap<&str, &SampleEvent<'_>> = HashMap::new();
@@ -188,15 +192,16 @@ fn body(
         if let (Some(event), Some(fields)) = (event, value.as_object_mut()) {
             fields.insert("call".into(), call_value(event, attached));
         }
-        lines.push(TimedLine { at: latest, value });
+        lines.push(attached.line(latest, value));
     }
     let others = events
         .iter()
         .enumerate()
         .filter(|(at, event)| event.event.as_str() == "tool" && !shown.contains(at));
-    lines.extend(others.map(|(_, event)| TimedLine {
-        at: event.end().and_then(parse_millis),
-        value: json!({"type": "call", "at": event.end(), "call": call_value(event, attached)}),
+    lines.extend(others.map(|(_, event)| {
+        let call = call_value(event, attached);
+        let value = json!({"type": "call", "at": event.end(), "call": call});
+        attached.line(event.end().and_then(parse_millis), value)
     }));
     lines.sort_by_key(|line| line.at);
     lines
@@ -209,7 +214,7 @@ impl SampleEvent<'_> {
     }
 }
 
-fn call_value(event: &SampleEvent<'_>, attached: Attachments<'_>) -> Value {
+fn call_value(event: &SampleEvent<'_>, attached: &Attachments<'_>) -> Value {
     let put_in = |raw: Option<&RawValue>| raw.map(|raw| attached.put_in(raw));
     json!({
         "id": event.id.as_str(),
@@ -226,32 +231,49 @@ fn call_value(event: &SampleEvent<'_>, attached: Attachments<'_>) -> Value {
 }
 
 /// The long texts of a sample, which its messages and events refer to.
-#[derive(Clone, Copy)]
-struct Attachments<'a>(Option<&'a BTreeMap<String, MaybeStr<'a>>>);
+struct Attachments<'a> {
+    texts: Option<&'a BTreeMap<String, MaybeStr<'a>>>,
+    /// Number of bytes that may still be put into lines.
+    left: Cell<usize>,
+    /// True if there was no room for a text of the next line.
+    is_over: Cell<bool>,
+}
 
 impl Attachments<'_> {
-    fn put_in(self, raw: &RawValue) -> Value {
+    /// Creates a line from `value`, unless its texts are too many.
+    fn line(&self, at: Option<i64>, value: Value) -> TimedLine {
+        TimedLine { at, value: if self.is_over.take() { json!({"type": LEFT_OUT}) } else { value } }
+    }
+
+    fn put_in(&self, raw: &RawValue) -> Value {
         let mut value = serde_json::from_str(raw.get()).unwrap_or_default();
-        if let Some(texts) = self.0.filter(|_| raw.get().contains(REFERENCE)) {
-            replace(&mut value, texts, &mut { ATTACHED_MAX });
+        if raw.get().contains(REFERENCE) {
+            self.replace(&mut value, &mut { ATTACHED_MAX });
         }
         value
     }
-}
 
-fn replace(value: &mut Value, texts: &BTreeMap<String, MaybeStr<'_>>, left: &mut usize) {
-    match value {
-        Value::String(text) => {
-            let found = text.strip_prefix(REFERENCE).and_then(|name| texts.get(name));
-            if let Some(found) = found.map(MaybeStr::as_str).filter(|found| found.len() <= *left) {
-                *left -= found.len();
-                found.clone_into(text);
+    fn replace(&self, value: &mut Value, left: &mut usize) {
+        match value {
+            Value::String(text) => {
+                let name = text.strip_prefix(REFERENCE);
+                let found = name.and_then(|name| self.texts?.get(name)).map(MaybeStr::as_str);
+                if let Some(found) = found.filter(|found| found.len() <= *left) {
+                    match self.left.get().checked_sub(found.len()) {
+                        Some(room) => {
+                            self.left.set(room);
+                            *left -= found.len();
+                            found.clone_into(text);
+                        }
+                        None => self.is_over.set(true),
+                    }
+                }
             }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item, left)),
+            Value::Object(fields) => {
+                fields.values_mut().for_each(|value| self.replace(value, left));
+            }
+            _ => {}
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, texts, left)),
-        Value::Object(fields) => {
-            fields.values_mut().for_each(|value| replace(value, texts, left));
-        }
-        _ => {}
     }
 }

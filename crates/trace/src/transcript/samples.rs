@@ -397,7 +397,10 @@ impl<'de: 'a, 'a> Visitor<'de> for SamplesSeed<'_, 'a> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(sample) = list.next_element::<&'de RawValue>()? {
-            self.0.samples.push(sample);
+            // One more than are shown tells that there are more.
+            if self.0.samples.len() <= SAMPLES_MAX {
+                self.0.samples.push(sample);
+            }
         }
         Ok(())
     }

@@ -229,17 +229,14 @@ impl VirtualDir {
         source.filter(|source| *source != self.path)
     }
 
-    /// Returns the records of the transcript at `source`, or `None` if it cannot be read.
+    /// Returns the records of the transcript that this one may repeat, unless they cannot be read.
     ///
     /// # Errors
     ///
     /// [`Error::Late`] if `deadline` passes.
-    fn read_history(
-        &self,
-        source: &RelPath,
-        deadline: Deadline<'_>,
-    ) -> Result<Option<Arc<CopiedHistory>>> {
-        let Some(source) = self.beside(source) else { return Ok(None) };
+    fn history(&self, deadline: Deadline<'_>) -> Result<Option<Arc<CopiedHistory>>> {
+        let source = self.copied_from(&|| self.read_metadata());
+        let Some(source) = source.and_then(|source| self.beside(&source)) else { return Ok(None) };
         let session = source.location.name.clone();
         let Ok((index, is_complete)) = source.index(deadline) else { return Ok(None) };
         if !is_complete {
@@ -265,9 +262,8 @@ impl VirtualDir {
             return Ok((index, true));
         }
         let is_cached = self.transcripts.is_cached(&self.path, version);
-        let source = if is_cached { None } else { self.copied_from(&|| self.read_metadata()) };
-        let history = source.map(|source| self.read_history(&source, deadline)).transpose();
-        let Ok(history) = history.map(Option::flatten) else { return Ok((Arc::default(), false)) };
+        let history = if is_cached { Ok(None) } else { self.history(deadline) };
+        let Ok(history) = history else { return Ok((Arc::default(), false)) };
         let (format, location) = (self.format, &self.location);
         let read =
             self.transcripts.index(&self.path, transcript, format, location, history, deadline)?;
@@ -640,6 +636,8 @@ impl Store for VirtualDir {
                 let (index, _) = self.read_index(&*file, Deadline::never())?;
                 let meta = self.file_meta(&transcript, path.as_bytes(), 0, 0, None);
                 let (format, location) = (self.format, self.location.clone());
+                let history = self.history(Deadline::never())?;
+                let index = (index, history);
                 let file = GrowingFile::new(file, format, location, kind, meta, transcript, index);
                 Ok(Box::new(file))
             }

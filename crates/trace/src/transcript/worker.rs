@@ -184,7 +184,12 @@ fn build_worker(
     worker.created_at = trace_time(first.first_ms);
     worker.started_at = trace_time(first.first_ms);
     worker.last_message = trace_time(last.last_ms).timestamp();
-    (worker.status, worker.status_source) = status(last, stated.status.as_ref());
+    // The end of a document is there, if it is one of many.
+    let has_end = !last_index.too_long || matches!(location.shape, Shape::DocumentLines(_));
+    (worker.status, worker.status_source) = match has_end {
+        true => status(last, stated.status.as_ref()),
+        false => (Status::Unknown, Some("its end was not read".into())),
+    };
     let asking = asking_call(folder.format, last);
     if let Some((call, need)) = asking.filter(|_| worker.status == Status::Running) {
         worker.status = Status::Waiting;
@@ -268,7 +273,7 @@ pub(super) fn read_record(
     let (index, is_complete) = folder.index(deadline)?;
     let conversation = folder.found_conversation(&index, is_complete)?;
     let metadata = MetadataFile::read(folder, Some(deadline));
-    let mut worker = if is_complete {
+    let mut worker = if is_complete && !index.too_long {
         build_worker(folder, path, [&index; 2], [conversation; 2], &metadata)
     } else {
         read_listing(folder, path)?
@@ -342,7 +347,8 @@ pub(super) fn read_record(
     trace.unused.lines = if is_main { index.line_count } else { conversation.lines.len() as u64 };
     // Nobody else says what was lost of a file that holds only nested workers.
     if is_main || is_nested {
-        trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));
+        let bad = if is_among_others { conversation.bad_records } else { index.bad_lines };
+        trace.bad_lines.extend((bad > 0).then_some((source, bad)));
         trace.unused.kinds.clone_from(&index.unknown_types);
         trace.unused.excess_agent_lines = index.excess_agent_lines;
     }

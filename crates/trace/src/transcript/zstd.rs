@@ -28,6 +28,10 @@ impl<R: Read> Decompressed<R> {
         Decompressed { source, decoder, error: None }
     }
 
+    pub(super) fn source(&mut self) -> &mut R {
+        &mut self.source
+    }
+
     /// Begins the next frame. Returns false at the end of the source.
     fn next_frame(&mut self) -> Result<bool> {
         loop {

@@ -195,10 +195,11 @@ impl RecordMatches {
             Some(found) if found.unnumbered.len() < found.files => found.unnumbered.push(line),
             Some(_) => too_many_records(tool, remarks, subject),
             None => {
-                let meant = most_similar(tool, self.tools.keys().map(String::as_str));
-                let meant = meant.map(|meant| format!("; {} has one", quote(meant)));
-                let meant = meant.unwrap_or_default();
+                let tools = self.tools.keys().map(String::as_str);
                 remarks.problem("no_file", subject, || {
+                    let meant = most_similar(tool, tools);
+                    let meant = meant.map(|meant| format!("; {} has one", quote(meant)));
+                    let meant = meant.unwrap_or_default();
                     format!("tool {} has no file in tool_calls/{meant}", quote(tool))
                 });
             }
