@@ -17,6 +17,8 @@ use swarmletfs_base::store::{DirEntry, Kind, Store};
 const DEPTH_MAX: usize = 8;
 /// Maximum number of entries that a walk visits, unless it has another limit.
 const ENTRIES_MAX: usize = 1_000_000;
+const EXCESS: Error =
+    Error::Malformed("it holds more than 1,000,000 entries, and the last ones are not shown");
 
 /// An entry that the walk does not enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +170,7 @@ pub fn walk(
     start: RelPath,
     accepts: impl Fn(&RelPath) -> bool,
 ) -> Result<Candidates> {
-    let (mut walk, mut folders) = (Walk::new(store, start), Vec::new());
+    let (mut walk, mut folders) = (Walk::new(store, start.clone()), Vec::new());
     while let Some(entry) = walk.next() {
         let WalkEntry { path, kind } = entry?;
         if !accepts(&path) {
@@ -179,6 +181,9 @@ pub fn walk(
             Kind::Link => walk.skipped.add(path, SkipReason::Link, None),
             Kind::Special | Kind::Folder => walk.skipped.add(path, SkipReason::Special, None),
         }
+    }
+    if !walk.is_complete {
+        walk.skipped.add(start, SkipReason::Unreadable, Some(EXCESS));
     }
     Ok(Candidates { folders, skipped: walk.skipped, ..Candidates::default() })
 }

@@ -194,7 +194,7 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
             add_turns(index, span, &turns);
             for result in turns.iter().flat_map(|turn| &turn.results) {
                 if is_script {
-                    note_operations(index, result);
+                    note_operations(index, span, result);
                 }
                 if let Some((_, argument)) = polled.filter(|_| started_work(&result.text).is_none())
                 {
@@ -210,8 +210,12 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
 
 /// Updates the call of a script that ran to its end. If its operations are recorded as calls of
 /// their own, they hold the changed files. Otherwise their outcome is unknown.
-fn note_operations(index: &mut IndexBuilder<'_>, result: &ResultPart<'_>) {
+fn note_operations(index: &mut IndexBuilder<'_>, span: Span, result: &ResultPart<'_>) {
     let Some((script, after)) = index.call_and_later(MAIN, &result.call) else { return };
+    // A further result changes nothing, and all later calls would be searched again.
+    if script.result.as_ref().is_none_or(|first| first.span != span) {
+        return;
+    }
     if after.iter().any(|call| Operation::is_own_id(&call.id)) {
         index.set_files(MAIN, &result.call, Vec::new());
         return;

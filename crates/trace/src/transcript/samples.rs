@@ -43,6 +43,8 @@ const SUFFIX: &[u8] = b".json";
 const HEADERS: [&[u8]; 2] = [b"header.json", b"_journal/start.json"];
 const DAMAGED: Error = Error::Malformed("the archive is not complete");
 const TORN: Error = Error::Malformed("the document is not complete");
+const EXCESS: Error =
+    Error::Malformed("it holds more than 100,000 samples, and the last ones are not shown");
 
 /// The logs of a store, and the samples that were read most recently.
 #[derive(Default)]
@@ -245,7 +247,8 @@ fn list(file: &dyn File) -> Result<Listed> {
         let place = SamplePlace::Range(offset as u64, raw.len());
         samples.insert(to_file_name(&name, &[]), SampleEntry { place, sum });
     }
-    Ok((header, samples, error.map(|_| TORN)))
+    let is_excessive = log.samples.len() > SAMPLES_MAX;
+    Ok((header, samples, error.map(|_| TORN).or(is_excessive.then_some(EXCESS))))
 }
 
 fn list_archive(file: &dyn File) -> Result<Listed> {
@@ -253,6 +256,7 @@ fn list_archive(file: &dyn File) -> Result<Listed> {
     let archive = open_archive(file, &mut buffer)?;
     let mut samples = BTreeMap::new();
     let mut headers: [Option<SamplePlace>; HEADERS.len()] = [None; HEADERS.len()];
+    let mut excess = None;
     let mut entries = archive.entries(&mut buffer);
     while let Some(entry) = entries.next_entry().map_err(|_| DAMAGED)? {
         let path = entry.file_path();
@@ -262,7 +266,11 @@ fn list_archive(file: &dyn File) -> Result<Listed> {
             headers.iter_mut().skip(at).take(1).for_each(|header| *header = Some(place));
         }
         let stem = path.strip_prefix(SAMPLES).and_then(|path| path.strip_suffix(SUFFIX));
-        if let Some(stem) = stem.filter(|_| samples.len() < SAMPLES_MAX) {
+        if let Some(stem) = stem {
+            if samples.len() == SAMPLES_MAX {
+                excess = Some(EXCESS);
+                continue;
+            }
             let name = to_file_name(&String::from_utf8_lossy(stem), &[]);
             // A file that was written again counts as it was last.
             samples.insert(name, SampleEntry { place, sum: entry.crc32().into() });
@@ -272,7 +280,7 @@ fn list_archive(file: &dyn File) -> Result<Listed> {
     let header = header.map(|place| read_sample(file, place)).transpose()?.unwrap_or_default();
     let header = object::<HeaderDocument<'_>>(&header).and_then(|header| header.eval);
     let header = header.and_then(|eval| object::<EvalHeader>(eval.get())).unwrap_or_default();
-    Ok((header, samples, None))
+    Ok((header, samples, excess))
 }
 
 /// Reads the text of a sample.
