@@ -13,13 +13,12 @@ use super::lenient::{
 };
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart,
-    Role, Session, SessionMetadata, Shape, Stage, StatedStatus, TitleSource, TranscriptFormat,
+    Arguments, CallPart, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart, Role,
+    Session, SessionMetadata, Shape, Stage, StatedStatus, TitleSource, TranscriptFormat,
     TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict, continues, parse_millis,
 };
 use super::value::truncate;
-use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileEdit, Outcome, Status, TASK_MAX, Tokens, Worker};
+use swarmletfs_base::model::{Outcome, Status, TASK_MAX, Tokens, Worker};
 use swarmletfs_base::name::{Name, RelPath};
 
 const SUFFIX: &str = ".json";
@@ -337,11 +336,6 @@ impl TranscriptFormat for Atif {
             worker.run = job.map(|job| job.to_text().into()).or(worker.run.take());
         }
     }
-
-    /// Returns nothing: which tools change files is not known.
-    fn read_edits(&self, _call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        Ok(Vec::new())
-    }
 }
 
 impl Atif {
@@ -380,13 +374,9 @@ fn trial_status(result: &AtifTrialResult<'_>) -> Option<StatedStatus> {
 }
 
 fn add_final_metrics(index: &mut IndexBuilder<'_>, metrics: &FinalMetrics) {
-    let cached = metrics.total_cached_tokens.or_zero();
-    let tokens = Tokens {
-        input: metrics.total_prompt_tokens.or_zero().saturating_sub(cached),
-        output: metrics.total_completion_tokens.or_zero(),
-        cache_read: cached,
-        ..Tokens::default()
-    };
+    let output = metrics.total_completion_tokens.or_zero();
+    let cached = [metrics.total_cached_tokens.or_zero(), 0];
+    let tokens = Tokens::of_prompt(metrics.total_prompt_tokens.or_zero(), output, cached);
     // Steps may lack a part of the total.
     if tokens != Tokens::default() {
         index.set_total_tokens(0, tokens);
@@ -442,13 +432,9 @@ fn add_step(index: &mut IndexBuilder<'_>, number: usize, step: &AtifStep<'_>) {
     let Some(metrics) = step.metrics.0.as_ref().filter(|_| !step.is_copied_context.is_set()) else {
         return;
     };
-    let cached = metrics.cached_tokens.or_zero();
-    let tokens = Tokens {
-        input: metrics.prompt_tokens.or_zero().saturating_sub(cached),
-        output: metrics.completion_tokens.or_zero(),
-        cache_read: cached,
-        ..Tokens::default()
-    };
+    let output = metrics.completion_tokens.or_zero();
+    let cached = [metrics.cached_tokens.or_zero(), 0];
+    let tokens = Tokens::of_prompt(metrics.prompt_tokens.or_zero(), output, cached);
     // The total may come before the steps.
     let is_counted = number == 0 && index.states_total;
     if tokens != Tokens::default() && !is_counted {

@@ -10,7 +10,7 @@ use super::file_tools::{self, FileTool, FileTools};
 use super::probe::Probe;
 use super::transcript::{
     CallRecord, IndexBuilder, Member, RawRecord, Session, SessionMetadata, Shape, TranscriptFormat,
-    TranscriptLocation, Transcripts, Turn,
+    TranscriptLocation, Turn,
 };
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{FileAccess, FileEdit, Worker};
@@ -117,11 +117,5 @@ impl TranscriptFormat for Cline {
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         file_tools::read_edits(self, TOOLS, call)
-    }
-}
-
-impl Cline {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&Cline)
     }
 }

@@ -21,8 +21,8 @@ use super::lenient::{
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, Holds, IndexBuilder, RawRecord, ResultPart, Role, Session,
-    Shape, Stage, TitleSource, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent,
-    Verdict, parse_millis,
+    Shape, Stage, TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict,
+    parse_millis,
 };
 use swarmletfs_base::deadline::Deadline;
 use swarmletfs_base::error::Result;
@@ -283,7 +283,7 @@ impl TranscriptFormat for CopilotCli {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        let Some(event) = decode(record.text) else { return false };
+        let Some(event) = object::<EventLine<'_>>(record.text) else { return false };
         let empty = EventData::default();
         let data = event.data.0.as_ref().unwrap_or(&empty);
         let Some(number) = conversation(index, event.agent_id.as_str()) else { return true };
@@ -330,7 +330,7 @@ impl TranscriptFormat for CopilotCli {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        if let Some(event) = decode(record.text) {
+        if let Some(event) = object::<EventLine<'_>>(record.text) {
             use_turns(&turns(&event));
         }
     }
@@ -359,16 +359,6 @@ impl TranscriptFormat for CopilotCli {
     }
 }
 
-impl CopilotCli {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&CopilotCli)
-    }
-}
-
-fn decode(text: &str) -> Option<EventLine<'_>> {
-    object(text)
-}
-
 /// Returns the number of the conversation of an agent; the session's own for no agent.
 fn conversation(index: &mut IndexBuilder<'_>, agent: &str) -> Option<usize> {
     if agent.is_empty() { Some(0) } else { index.agent_conversation(agent) }
@@ -386,14 +376,8 @@ fn add_facts(index: &mut IndexBuilder<'_>, data: &EventData<'_>) {
 
 impl CopilotTokenCounts {
     fn tokens(self) -> Tokens {
-        let (read, written) = (self.cache_read_tokens.or_zero(), self.cache_write_tokens.or_zero());
-        Tokens {
-            input: self.input_tokens.or_zero().saturating_sub(read).saturating_sub(written),
-            output: self.output_tokens.or_zero(),
-            cache_read: read,
-            cache_creation: written,
-            ..Tokens::default()
-        }
+        let cached = [self.cache_read_tokens.or_zero(), self.cache_write_tokens.or_zero()];
+        Tokens::of_prompt(self.input_tokens.or_zero(), self.output_tokens.or_zero(), cached)
     }
 }
 
@@ -570,7 +554,7 @@ pub fn ended_copilot_agent(
     let (mut ended, mut asked) = (HashSet::new(), None);
     let read = jsonl::for_each(file, deadline, |line| {
         let line = json_text(line);
-        let Some(event) = decode(&line) else { return false };
+        let Some(event) = object::<EventLine<'_>>(&line) else { return false };
         let agent = event.agent_id.as_str();
         match (event.kind.as_str(), &event.data.0) {
             ("user.message", Some(data)) => {

@@ -17,8 +17,8 @@ use super::lenient::{
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, RowLayout, Session,
-    Stage, TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Transcripts, Turn,
-    TurnEvent, Verdict, shorten_id,
+    Stage, TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent,
+    Verdict, shorten_id,
 };
 use super::value::unix_millis;
 use swarmletfs_base::error::Result;
@@ -148,12 +148,6 @@ struct CrushHook<'a> {
 }
 
 pub struct Crush;
-
-impl Crush {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&Crush)
-    }
-}
 
 impl TranscriptFormat for Crush {
     fn name(&self) -> &'static str {

@@ -13,7 +13,7 @@ use super::lenient::{MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
     CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session, Shape, Span,
-    TranscriptFormat, TranscriptLocation, Transcripts, Turn, Verdict, parse_millis,
+    TranscriptFormat, TranscriptLocation, Turn, Verdict, parse_millis,
 };
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens, Worker};
@@ -150,12 +150,6 @@ impl TranscriptFormat for CursorCli {
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         file_tools::read_edits(self, TOOLS, call)
-    }
-}
-
-impl CursorCli {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&CursorCli)
     }
 }
 

@@ -12,8 +12,7 @@ use super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session, SessionMetadata, Shape, Stage,
-    TitleSource, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict,
-    parse_millis,
+    TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict, parse_millis,
 };
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens, Worker};
@@ -108,7 +107,7 @@ impl TranscriptFormat for Droid {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        let Some(line) = decode(record.text) else { return false };
+        let Some(line) = object::<DroidSessionLine<'_>>(record.text) else { return false };
         match line.kind.as_str() {
             "session_start" => add_facts(index, &line),
             "message" | "compaction_state" => {
@@ -139,7 +138,7 @@ impl TranscriptFormat for Droid {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        if let Some(turn) = decode(record.text).as_ref().and_then(turn) {
+        if let Some(turn) = object::<DroidSessionLine<'_>>(record.text).as_ref().and_then(turn) {
             use_turns(&[turn]);
         }
     }
@@ -185,16 +184,6 @@ impl TranscriptFormat for Droid {
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         file_tools::read_edits(self, TOOLS, call)
     }
-}
-
-impl Droid {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&Droid)
-    }
-}
-
-fn decode(text: &str) -> Option<DroidSessionLine<'_>> {
-    object(text)
 }
 
 fn add_facts(index: &mut IndexBuilder<'_>, line: &DroidSessionLine<'_>) {

@@ -17,8 +17,7 @@ use super::lenient::{
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, RowLayout, Session,
-    TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent,
-    Verdict,
+    TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict,
 };
 use super::value::{parse_timestamp, parse_utc, unix_millis};
 use swarmletfs_base::error::Result;
@@ -154,12 +153,6 @@ struct GooseAudience<'a> {
 
 pub struct Goose;
 
-impl Goose {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&Goose)
-    }
-}
-
 impl TranscriptFormat for Goose {
     fn name(&self) -> &'static str {
         "goose"
@@ -270,16 +263,12 @@ fn add_session(index: &mut IndexBuilder<'_>, session: &GooseSession<'_>) {
     let model = session.model_config_json.0.as_ref();
     let model = model.and_then(|model| model.get("model_name")?.as_str());
     index.set_default_model(0, model.unwrap_or_default());
-    let cache_read = session.accumulated_cache_read_tokens.or_zero();
-    let cache_creation = session.accumulated_cache_write_tokens.or_zero();
-    let input = session.accumulated_input_tokens.or_zero();
-    let tokens = Tokens {
-        input: input.saturating_sub(cache_read).saturating_sub(cache_creation),
-        output: session.accumulated_output_tokens.or_zero(),
-        cache_read,
-        cache_creation,
-        ..Tokens::default()
-    };
+    let cached = [&session.accumulated_cache_read_tokens, &session.accumulated_cache_write_tokens];
+    let tokens = Tokens::of_prompt(
+        session.accumulated_input_tokens.or_zero(),
+        session.accumulated_output_tokens.or_zero(),
+        cached.map(|tokens| tokens.or_zero()),
+    );
     if tokens != Tokens::default() {
         index.set_total_tokens(0, tokens);
     }

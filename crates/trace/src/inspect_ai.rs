@@ -11,13 +11,11 @@ use super::blocks::{MessageBlocks, content_text, value_text};
 use super::lenient::{MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, Container, IndexBuilder, RawRecord, ResultPart, Role, Session,
-    TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict, ZIP_MAGIC,
-    parse_millis,
+    Arguments, CallPart, Container, IndexBuilder, RawRecord, ResultPart, Role, Session,
+    TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict, ZIP_MAGIC, parse_millis,
 };
 use super::value::truncate;
-use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileEdit, Outcome, Status, TASK_MAX, Tokens, Worker};
+use swarmletfs_base::model::{Outcome, Status, TASK_MAX, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 
 const ARCHIVE: &[u8] = b".eval";
@@ -193,17 +191,6 @@ impl TranscriptFormat for InspectAi {
         let run = session.indexes[0].facts.root.as_deref();
         worker.run = run.map(Into::into).or(worker.run.take());
         worker.task_type = Some("sample".into());
-    }
-
-    /// Returns nothing: which tools change files is not known.
-    fn read_edits(&self, _call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        Ok(Vec::new())
-    }
-}
-
-impl InspectAi {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&InspectAi)
     }
 }
 

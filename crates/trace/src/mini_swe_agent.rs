@@ -15,11 +15,10 @@ use super::instances;
 use super::lenient::{MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeText, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, IndexBuilder, Member, RawRecord, ResultPart, Role, Session,
-    Span, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict,
+    Arguments, CallPart, IndexBuilder, Member, RawRecord, ResultPart, Role, Session, Span,
+    TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict,
 };
-use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileEdit, Status, Tokens, Worker};
+use swarmletfs_base::model::{Status, Tokens, Worker};
 use swarmletfs_base::name::RelPath;
 
 const SUFFIXES: [&str; 2] = [".traj.json", ".traj"];
@@ -197,11 +196,6 @@ impl TranscriptFormat for MiniSweAgent {
     fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
         instances::describe(worker, session.location);
     }
-
-    /// Returns nothing: only commands for a shell change files.
-    fn read_edits(&self, _call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        Ok(Vec::new())
-    }
 }
 
 fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
@@ -357,12 +351,7 @@ fn count_tokens(index: &mut IndexBuilder<'_>, message: &RunMessage<'_>) {
     let Some(usage) = &response.usage.0 else { return };
     let input = usage.prompt_tokens.0.unwrap_or_default();
     let cached = usage.prompt_tokens_details.0.as_ref().and_then(|details| details.cached_tokens.0);
-    let cache_read = cached.unwrap_or_default().min(input);
-    let tokens = Tokens {
-        input: input - cache_read,
-        output: usage.completion_tokens.0.unwrap_or_default(),
-        cache_read,
-        ..Tokens::default()
-    };
+    let cached = [cached.unwrap_or_default().min(input), 0];
+    let tokens = Tokens::of_prompt(input, usage.completion_tokens.0.unwrap_or_default(), cached);
     index.count_tokens(0, response.id.as_str(), response.model.as_str(), tokens);
 }

@@ -11,13 +11,12 @@ use serde_json::{Map, Value};
 use super::lenient::{MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, object};
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart,
-    Role, Session, Shape, Stage, TranscriptFormat, TranscriptLocation, Transcripts, Turn,
-    TurnEvent, Verdict, parse_millis,
+    Arguments, CallPart, Container, Holds, IndexBuilder, Member, RawRecord, ResultPart, Role,
+    Session, Shape, Stage, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent,
+    Verdict, parse_millis,
 };
 use super::value::truncate;
-use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileEdit, Outcome, Status, TASK_MAX, Tokens, Worker};
+use swarmletfs_base::model::{Outcome, Status, TASK_MAX, Tokens, Worker};
 use swarmletfs_base::name::{Name, RelPath};
 
 const SUFFIXES: [&str; 2] = [".jsonl", ".json"];
@@ -174,7 +173,7 @@ impl TranscriptFormat for Otlp {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        let Some(grouped) = decode(record.text) else { return false };
+        let Some(grouped) = object::<GroupedSpan<'_>>(record.text) else { return false };
         let Some(span) = &grouped.span.0 else { return false };
         let Some(number) = index.agent_conversation(grouped.worker.as_str()) else { return true };
         let model = span.first_text(&MODELS).unwrap_or_default();
@@ -209,7 +208,7 @@ impl TranscriptFormat for Otlp {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        let grouped = decode(record.text);
+        let grouped = object::<GroupedSpan<'_>>(record.text);
         if let Some(grouped) = &grouped
             && let Some(span) = &grouped.span.0
         {
@@ -225,21 +224,12 @@ impl TranscriptFormat for Otlp {
         }
         worker.task_type.get_or_insert_with(|| "agent".into());
     }
-
-    /// Returns nothing: which tools change files is not known.
-    fn read_edits(&self, _call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
-        Ok(Vec::new())
-    }
 }
 
 impl Otlp {
     pub fn transcripts() -> Transcripts {
         Transcripts::new(&Otlp)
     }
-}
-
-fn decode(text: &str) -> Option<GroupedSpan<'_>> {
-    object(text)
 }
 
 fn add_agent(
@@ -301,12 +291,9 @@ impl<'a> OtelSpan<'a> {
     fn tokens(&self) -> Option<Tokens> {
         let prompt = self.number(&INPUT_TOKENS);
         let output = self.number(&OUTPUT_TOKENS);
-        let cached = self.number(&CACHED_TOKENS).unwrap_or_default();
-        (prompt.is_some() || output.is_some()).then(|| Tokens {
-            input: prompt.unwrap_or_default().saturating_sub(cached),
-            output: output.unwrap_or_default(),
-            cache_read: cached,
-            ..Tokens::default()
+        let cached = [self.number(&CACHED_TOKENS).unwrap_or_default(), 0];
+        (prompt.is_some() || output.is_some()).then(|| {
+            Tokens::of_prompt(prompt.unwrap_or_default(), output.unwrap_or_default(), cached)
         })
     }
 

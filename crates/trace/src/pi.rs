@@ -12,7 +12,7 @@ use super::lenient::{
 use super::probe::Probe;
 use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session, Shape, TitleSource,
-    TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict, parse_millis,
+    TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict, parse_millis,
 };
 use swarmletfs_base::error::Result;
 use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Tokens, Worker};
@@ -128,7 +128,7 @@ impl TranscriptFormat for Pi {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        let Some(line) = decode(record.text) else { return false };
+        let Some(line) = object::<PiSessionLine<'_>>(record.text) else { return false };
         match line.kind.as_str() {
             "session" => add_facts(index, &line),
             "title" => index.set_title(TitleSource::Generated, line.title.non_empty()),
@@ -143,7 +143,7 @@ impl TranscriptFormat for Pi {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        if let Some(line) = decode(record.text) {
+        if let Some(line) = object::<PiSessionLine<'_>>(record.text) {
             use_turns(&turns(&line));
         }
     }
@@ -177,16 +177,6 @@ impl TranscriptFormat for Pi {
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         file_tools::read_edits(self, TOOLS, call)
     }
-}
-
-impl Pi {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&Pi)
-    }
-}
-
-fn decode(text: &str) -> Option<PiSessionLine<'_>> {
-    object(text)
 }
 
 fn is_session(line: &PiSessionLine<'_>) -> bool {

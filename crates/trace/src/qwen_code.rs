@@ -13,8 +13,8 @@ use super::lenient::{MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, Mayb
 use super::probe::Probe;
 use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session,
-    SessionMetadata, Shape, Stage, StatedStatus, TranscriptFormat, TranscriptLocation, Transcripts,
-    Turn, TurnEvent, Verdict, parse_millis, shorten_id,
+    SessionMetadata, Shape, Stage, StatedStatus, TranscriptFormat, TranscriptLocation, Turn,
+    TurnEvent, Verdict, parse_millis, shorten_id,
 };
 use super::value::truncate;
 use swarmletfs_base::error::Result;
@@ -198,7 +198,7 @@ impl TranscriptFormat for QwenCode {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        let Some(line) = decode(record.text) else { return false };
+        let Some(line) = object::<QwenSessionLine<'_>>(record.text) else { return false };
         match line.kind.as_str() {
             "user" | "assistant" | "tool_result" | "system" => {}
             other => index.count_unknown_type(other),
@@ -211,20 +211,16 @@ impl TranscriptFormat for QwenCode {
             index.add_turns(0, record.span, &[turn]);
         }
         if let Some(usage) = line.usage_metadata.0 {
-            let cached = usage.cached_content_token_count.or_zero();
-            let tokens = Tokens {
-                input: usage.prompt_token_count.or_zero().saturating_sub(cached),
-                output: usage.candidates_token_count.or_zero(),
-                cache_read: cached,
-                ..Tokens::default()
-            };
+            let output = usage.candidates_token_count.or_zero();
+            let cached = [usage.cached_content_token_count.or_zero(), 0];
+            let tokens = Tokens::of_prompt(usage.prompt_token_count.or_zero(), output, cached);
             index.count_tokens(0, line.uuid.as_str(), line.model.as_str(), tokens);
         }
         true
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        if let Some(turn) = decode(record.text).as_ref().and_then(turn) {
+        if let Some(turn) = object::<QwenSessionLine<'_>>(record.text).as_ref().and_then(turn) {
             use_turns(&[turn]);
         }
     }
@@ -279,7 +275,7 @@ impl TranscriptFormat for QwenCode {
     fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
         let edits = file_tools::read_edits(self, TOOLS, call)?;
         // The display holds the actual change; the arguments hold the requested one.
-        let done = decode(result.text).unwrap_or_default();
+        let done = object::<QwenSessionLine<'_>>(result.text).unwrap_or_default();
         let is_own = done.responses().any(|response| shorten_id(response.id.as_str()) == call.id);
         let display = done.tool_call_result.0.filter(|_| is_own);
         let display = display.and_then(|result| result.result_display.0).unwrap_or_default();
@@ -294,16 +290,6 @@ impl TranscriptFormat for QwenCode {
             None => edits,
         })
     }
-}
-
-impl QwenCode {
-    pub fn transcripts() -> Transcripts {
-        Transcripts::new(&QwenCode)
-    }
-}
-
-fn decode(text: &str) -> Option<QwenSessionLine<'_>> {
-    object(text)
 }
 
 fn agent_metadata(metadata: &[u8]) -> Option<QwenAgentMetadata<'_>> {

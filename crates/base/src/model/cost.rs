@@ -20,6 +20,13 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// Returns the counts of a program that counts the tokens that the cache returned and took as
+    /// parts of the prompt.
+    pub fn of_prompt(prompt: u64, output: u64, [cache_read, cache_creation]: [u64; 2]) -> Tokens {
+        let input = prompt.saturating_sub(cache_read).saturating_sub(cache_creation);
+        Tokens { input, output, cache_read, cache_creation, cache_creation_1h: 0 }
+    }
+
     /// Returns the number of tokens that the model was given.
     pub fn context(self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_creation)

@@ -148,7 +148,7 @@ pub(super) fn add_fact(index: &mut IndexBuilder<'_>, name: &str, text: &str) -> 
 }
 
 pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-    let Some(message) = decode(record.text) else { return false };
+    let Some(message) = object::<ClineMessage<'_>>(record.text) else { return false };
     match turn(&message) {
         Some(turn) => index.add_turns(0, record.span, &[turn]),
         None => index.count_unknown_type(message.role.as_str()),
@@ -173,13 +173,9 @@ pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -
 }
 
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-    if let Some(turn) = decode(record.text).as_ref().and_then(turn) {
+    if let Some(turn) = object::<ClineMessage<'_>>(record.text).as_ref().and_then(turn) {
         use_turns(&[turn]);
     }
-}
-
-fn decode(text: &str) -> Option<ClineMessage<'_>> {
-    object(text)
 }
 
 impl ClineMessage<'_> {

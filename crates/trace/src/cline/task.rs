@@ -179,7 +179,7 @@ pub(super) fn read_display(messages: &[u8]) -> SessionMetadata {
 }
 
 pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-    let Some(message) = decode(record.text) else { return false };
+    let Some(message) = object::<ClineTaskMessage<'_>>(record.text) else { return false };
     let span = Span { part: TASK_PART | answered(index, &message), ..record.span };
     index.add_turns(0, span, &turns(&message, span));
     let texts = message.content.texts().filter(|text| text.starts_with("<environment_details>"));
@@ -200,13 +200,9 @@ pub(super) fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -
 }
 
 pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-    if let Some(message) = decode(record.text) {
+    if let Some(message) = object::<ClineTaskMessage<'_>>(record.text) {
         use_turns(&turns(&message, record.span));
     }
-}
-
-fn decode(text: &str) -> Option<ClineTaskMessage<'_>> {
-    object(text)
 }
 
 impl ClineTaskMessage<'_> {

@@ -441,19 +441,8 @@ fn add_operation(
 
 /// Converts the counts of tokens. The source also counts cached tokens as input.
 fn tokens(usage: RolloutTokens) -> Tokens {
-    let (cache_read, cache_creation) =
-        (usage.cached_input_tokens.or_zero(), usage.cache_write_input_tokens.or_zero());
-    Tokens {
-        input: usage
-            .input_tokens
-            .or_zero()
-            .saturating_sub(cache_read)
-            .saturating_sub(cache_creation),
-        output: usage.output_tokens.or_zero(),
-        cache_read,
-        cache_creation,
-        ..Tokens::default()
-    }
+    let cached = [usage.cached_input_tokens.or_zero(), usage.cache_write_input_tokens.or_zero()];
+    Tokens::of_prompt(usage.input_tokens.or_zero(), usage.output_tokens.or_zero(), cached)
 }
 
 fn difference(mut total: Tokens, less: Tokens) -> Tokens {

@@ -186,13 +186,8 @@ fn workspace(text: &str) -> Option<&str> {
 }
 
 fn token_counts(counts: MessageTokenCounts) -> Tokens {
-    let cached = counts.cached.or_zero();
-    Tokens {
-        input: counts.input.or_zero().saturating_sub(cached),
-        output: counts.output.or_zero().saturating_add(counts.thoughts.or_zero()),
-        cache_read: cached,
-        ..Tokens::default()
-    }
+    let output = counts.output.or_zero().saturating_add(counts.thoughts.or_zero());
+    Tokens::of_prompt(counts.input.or_zero(), output, [counts.cached.or_zero(), 0])
 }
 
 fn add_facts(index: &mut IndexBuilder<'_>, metadata: &LogMetadata<'_>) {

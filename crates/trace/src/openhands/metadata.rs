@@ -98,14 +98,8 @@ impl Stats<'_> {
 
 /// Returns token counts without those that the prompt and the cache have in common.
 pub(super) fn tokens(usage: AccumulatedTokens) -> Tokens {
-    let (read, written) = (usage.cache_read_tokens.or_zero(), usage.cache_write_tokens.or_zero());
-    Tokens {
-        input: usage.prompt_tokens.or_zero().saturating_sub(read).saturating_sub(written),
-        output: usage.completion_tokens.or_zero(),
-        cache_read: read,
-        cache_creation: written,
-        ..Tokens::default()
-    }
+    let cached = [usage.cache_read_tokens.or_zero(), usage.cache_write_tokens.or_zero()];
+    Tokens::of_prompt(usage.prompt_tokens.or_zero(), usage.completion_tokens.or_zero(), cached)
 }
 
 /// Sets the tokens of a conversation from its costs so far.

@@ -161,12 +161,15 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     fn describe(&self, worker: &mut Worker, session: &Session<'_>);
 
     /// Decodes the changes of files that a call made, without their numbers. `result` is the record
-    /// of its result; it may be the record of the call itself.
+    /// of its result; it may be the record of the call itself. There are none where it is not known
+    /// which tools change files.
     ///
     /// # Errors
     ///
     /// Fails if the records do not hold the call any more.
-    fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>>;
+    fn read_edits(&self, _call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Facts from the file beside a transcript, used where the transcript states none.
