@@ -379,7 +379,14 @@ pub fn main() -> ExitCode {
     if let Err(error) = read_own_programs()
         && !matches!(cli.command, Command::Hook(_))
     {
-        return exit::report(Err(error));
+        let code = exit::report(Err(error));
+        return match cli.command {
+            Command::Record(_) | Command::Run(_) | Command::Rebase(_) => exit::before_command(code),
+            Command::Grep(_) | Command::Search(_) | Command::Compare(_) | Command::Validate(_) => {
+                exit::trouble()
+            }
+            _ => code,
+        };
     }
     exit::report(match cli.command {
         Command::Mount(arguments) => {

@@ -13,7 +13,6 @@ use clap::Args;
 
 use super::changes::{WHOLE, diff, parse_paths, refuse_ignored};
 use super::drafts::open;
-use super::exit;
 use super::pager::{self, DiffArgs};
 use super::run::with_drafts;
 use super::terminal::{Prompt, display_path, escape_controls, print_message, shell_quote};
@@ -162,7 +161,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let is_named = |path: &RelPath| paths.contains(path);
     describe_left_out(&selection, &paths).iter().for_each(|line| print_message(line));
     let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
-    let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
+    let done_code = if lacks_named { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     let cure = if arguments.merge.is_some() { MERGE_CURE } else { CURE };
     if !arguments.yes {
         let mut checked = approval.check(&selection, &options).map_err(into_cli_error)?;
@@ -201,7 +200,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         let Some(accepted) = ask(store, &approval, arguments, (&selection, &checked), &workspace)?
         else {
             print_message("nothing was applied");
-            return Ok(exit::failure());
+            return Ok(ExitCode::FAILURE);
         };
         selection = selection.restricted_to(&accepted);
     }
@@ -369,7 +368,7 @@ fn report_conflicts(
     print_message(&format!(
         "cannot {action} the changes of {worker}: {conflicts}, so nothing was changed; {cure}"
     ));
-    Some(exit::failure())
+    Some(ExitCode::FAILURE)
 }
 
 /// Asks about each change. Returns the accepted ones; `None` if there is none.
@@ -497,7 +496,7 @@ fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
             let question = format!("Make {changes} in {}?", display_path(&workspace));
             if !prompt.confirm(&question)? {
                 print_message("nothing was changed");
-                return Ok(exit::failure());
+                return Ok(ExitCode::FAILURE);
             }
         }
     }
@@ -568,7 +567,7 @@ fn discard(store: &Store, arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
         let mut prompt = Prompt::open(&format!("discard the changes of {worker}"), YES)?;
         if !prompt.confirm(&format!("Discard the draft of {worker}?"))? {
             print_message("nothing was discarded");
-            return Ok(exit::failure());
+            return Ok(ExitCode::FAILURE);
         }
     }
     let was_kept = approval.discard().map_err(into_cli_error)?;

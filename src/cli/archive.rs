@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
 
-use super::exit::{self, UsageError};
+use super::exit::UsageError;
 use super::mountinfo::FolderIdentity;
 use super::mountpoint;
 use super::terminal::{ProgressLine, QuietArg, display_path, print_message};
@@ -100,7 +100,7 @@ pub(super) fn run(arguments: &ArchiveArgs) -> anyhow::Result<ExitCode> {
     } else {
         write_args::print(arguments.json, &describe(&copied), &to_json(&copied))
     };
-    Ok(if all_read { code } else { exit::failure() })
+    Ok(if all_read { code } else { ExitCode::FAILURE })
 }
 
 fn detected(source: &Path) -> anyhow::Result<&'static KnownFormat> {

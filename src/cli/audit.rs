@@ -109,7 +109,7 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let mut out = io::BufWriter::new(PagedStdout::new(arguments.pager, AnswerKind::Text));
     if arguments.model {
         let printed = print_model_uses(&mut out, &filter, arguments.json)?;
-        return Ok(exit::from_write(close(out, printed)));
+        return Ok(exit_code(close(out, printed.0), printed.1));
     }
     let mut stores = arguments.stores.clone();
     store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
@@ -120,20 +120,21 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
             display_path(url)
         );
     }
-    let mut printed = Ok(());
+    let (mut printed, mut is_whole) = (Ok(()), true);
     if arguments.stats || arguments.reads {
         for store in &stores {
-            let done = if arguments.stats {
+            let (done, is_read) = if arguments.stats {
                 print_stats(&mut out, store, &filter, arguments.json)?
             } else {
                 print_reads(&mut out, store, &filter, arguments.json)?
             };
+            is_whole &= is_read;
             if done.is_err() {
                 printed = done;
                 break;
             }
         }
-        return Ok(exit::from_write(close(out, printed)));
+        return Ok(exit_code(close(out, printed), is_whole));
     }
     for store in stores {
         let shown = display_path(&store);
@@ -147,19 +148,27 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
             printed.is_ok()
         })
         .with_context(|| format!("cannot read the log of changes of {shown}"))?;
-        note_skips("changes", &store, &skipped);
+        is_whole &= note_skips("changes", &store, &skipped);
         if printed.is_err() {
             break;
         }
     }
-    Ok(exit::from_write(close(out, printed)))
+    Ok(exit_code(close(out, printed), is_whole))
+}
+
+/// Returns success if everything was read and printed.
+fn exit_code(printed: io::Result<()>, is_whole: bool) -> ExitCode {
+    match exit::from_write(printed) {
+        ExitCode::SUCCESS if !is_whole => ExitCode::FAILURE,
+        code => code,
+    }
 }
 
 fn print_model_uses(
     out: &mut impl Write,
     filter: &AuditFilter,
     as_json: bool,
-) -> anyhow::Result<io::Result<()>> {
+) -> anyhow::Result<(io::Result<()>, bool)> {
     let folder = model_folder()?;
     let mut printed = Ok(());
     let skipped = read_uses(&folder, filter.since, |used| {
@@ -173,8 +182,7 @@ fn print_model_uses(
         }
     })
     .with_context(|| format!("cannot read the log in {}", display_path(&folder)))?;
-    note_skips("uses of models", &folder, &skipped);
-    Ok(printed)
+    Ok((printed, note_skips("uses of models", &folder, &skipped)))
 }
 
 fn use_text_line(used: &ModelUse) -> String {
@@ -204,7 +212,7 @@ fn print_reads(
     store: &Path,
     filter: &AuditFilter,
     as_json: bool,
-) -> anyhow::Result<io::Result<()>> {
+) -> anyhow::Result<(io::Result<()>, bool)> {
     let mut printed = Ok(());
     let skipped = for_each_read(store, filter, |entry| {
         let line = if as_json {
@@ -215,8 +223,7 @@ fn print_reads(
         printed = writeln!(out, "{line}");
         printed.is_ok()
     })?;
-    note_skips("reads", store, &skipped);
-    Ok(printed)
+    Ok((printed, note_skips("reads", store, &skipped)))
 }
 
 fn print_stats(
@@ -224,7 +231,7 @@ fn print_stats(
     store: &Path,
     filter: &AuditFilter,
     as_json: bool,
-) -> anyhow::Result<io::Result<()>> {
+) -> anyhow::Result<(io::Result<()>, bool)> {
     let shown = display_path(store);
     let disk = Disk::open(store).with_context(|| format!("cannot read {shown}"))?;
     let (mut actions, mut failed) = (BTreeMap::<String, u64>::new(), 0_u64);
@@ -234,33 +241,35 @@ fn print_stats(
         true
     })
     .with_context(|| format!("cannot read the log of changes of {shown}"))?;
-    note_skips("changes", store, &skipped);
+    let mut is_whole = note_skips("changes", store, &skipped);
     let mut summed = Summed::default();
     let skipped = for_each_read(store, filter, |entry| {
         summed.add(entry);
         true
     })?;
-    note_skips("reads", store, &skipped);
+    is_whole &= note_skips("reads", store, &skipped);
     let stats = summed.stats(store)?;
     if as_json {
         let value = json!({"changes": actions, "failed_changes": failed, "reads": stats});
-        return Ok(writeln!(out, "{value}"));
+        return Ok((writeln!(out, "{value}"), is_whole));
     }
     let total: u64 = actions.values().sum();
     let mut text = format!("changes: {total}, of which {failed} failed\n");
     for (action, number) in &actions {
         text.push_str(&format!("  {}: {number}\n", escape_controls(action)));
     }
-    Ok(writeln!(out, "{text}{}", stats.text()))
+    Ok((writeln!(out, "{text}{}", stats.text()), is_whole))
 }
 
-fn note_skips(log: &str, store: &Path, skipped: &AuditSkips) {
+/// Prints the numbers of entries left out of a log. Returns false if a part was not read.
+fn note_skips(log: &str, store: &Path, skipped: &AuditSkips) -> bool {
     if let Some(skipped) = describe_skips(skipped) {
         print_message(&format!(
             "left out of the log of {log} of {}: {skipped}",
             display_path(store)
         ));
     }
+    skipped.files == 0 && skipped.partial == 0
 }
 
 /// Returns the text about the skipped entries; `None` if there are none.

@@ -49,11 +49,11 @@ pub(super) struct ChangesArgs {
     paths: Vec<OsString>,
 
     /// Print the number of changed lines of each file
-    #[arg(long, conflicts_with_all = ["json", "name_only"])]
+    #[arg(long, requires = "worker", conflicts_with_all = ["json", "name_only"])]
     stat: bool,
 
     /// Print the names of the changed files
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, requires = "worker", conflicts_with = "json")]
     name_only: bool,
 
     /// Print changes.json, and in `left_out` what `swarmletfs apply` leaves out

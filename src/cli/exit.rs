@@ -41,16 +41,17 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-pub(super) fn failure() -> ExitCode {
-    ExitCode::from(FAILED)
-}
-
 /// Like [`report`], but any error gives the code for trouble.
 pub(super) fn report_as_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         report(Err(error));
         trouble()
     })
+}
+
+/// Like [`report`], but any error gives the code of a command that was not recorded.
+pub(super) fn report_as_not_recorded(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| before_command(report(Err(error))))
 }
 
 pub(super) fn trouble() -> ExitCode {

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::exit;
 use super::object_facts::FlushedSpool;
 use super::spool;
 use super::terminal::print_message;
@@ -61,8 +60,9 @@ pub(super) fn run(arguments: &FlushArgs) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => write_args::print(arguments.json, &text, &rows),
     };
-    let all_ended_are_there = flushed.iter().all(|spool| spool.waiting.ended == 0);
-    Ok(if all_ended_are_there { code } else { exit::failure() })
+    let mut waiting = flushed.iter().map(|spool| &spool.waiting);
+    let all_ended_are_there = waiting.all(|it| it.ended == 0 && it.uncounted == 0);
+    Ok(if all_ended_are_there { code } else { ExitCode::FAILURE })
 }
 
 fn describe(spool: &FlushedSpool) -> String {
@@ -86,6 +86,9 @@ fn describe(spool: &FlushedSpool) -> String {
             waiting.ended
         )),
     }
+    if waiting.uncounted > 0 {
+        text.push_str(&format!("; {} could not be counted", count(waiting.uncounted, "worker")));
+    }
     text
 }
 
@@ -103,6 +106,7 @@ fn to_json(spool: &FlushedSpool) -> serde_json::Value {
             "bytes": waiting.bytes,
             "workers": waiting.workers,
             "ended": waiting.ended,
+            "uncounted": waiting.uncounted,
         },
         "failure": spool.failure,
     })

@@ -220,7 +220,7 @@ fn collect(store: &Store, rules: &Rules, arguments: &GcArgs) -> anyhow::Result<E
         print_text(&plan, arguments, &results)
     };
     let code = exit::from_write(printed);
-    Ok(if failures > 0 { exit::failure() } else { code })
+    Ok(if failures > 0 { ExitCode::FAILURE } else { code })
 }
 
 fn print_json(plan: &Plan, removes: bool, results: &BTreeMap<Name, Removed>) -> io::Result<()> {

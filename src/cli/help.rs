@@ -109,6 +109,11 @@ pub(super) fn normalize(arguments: Vec<OsString>, command: &Command) -> Vec<OsSt
     }
 }
 
+/// Returns the arguments of this process, without its name: first the command, then its options.
+pub(super) fn own_arguments() -> impl Iterator<Item = OsString> {
+    normalize(std::env::args_os().collect(), &command()).into_iter().skip(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,13 @@
 //! `swarmletfs serve`: serves the page for people, which follows the workers.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use tempfile::NamedTempFile;
 
 use super::mcp::{address, check_loopback, served_tree, token};
 use super::plan::read_prices;
@@ -67,28 +69,36 @@ pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<ExitCode> {
     let trees = served_tree(selection, settings)?;
     let (token, made) = token()?;
     let is_opened = arguments.open;
-    let served = serve_page(trees, page, HttpConfig { address, token }, move |address| {
+    // It stays until the browser has read it.
+    let mut redirect = None;
+    let served = serve_page(trees, page, HttpConfig { address, token }, |address| {
         let made = made.map(|made| format!("#token={made}")).unwrap_or_default();
         let url = format!("http://{address}/{made}");
         print_message(&format!("serving at {url}"));
-        if is_opened && let Err(error) = open(&url) {
-            print_message(&format!("{error:#}"));
+        if is_opened {
+            match open(&url) {
+                Ok(file) => redirect = Some(file),
+                Err(error) => print_message(&format!("{error:#}")),
+            }
         }
     });
     served.with_context(|| format!("cannot serve at {address}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens an address in the browser of the user.
+/// Opens an address in the browser of the user. Others can read the arguments of processes, so the
+/// browser gets the path of a file that leads to the address, and that nobody else can read.
 ///
 /// # Errors
 ///
-/// There is no program for that.
-fn open(url: &str) -> anyhow::Result<()> {
+/// There is no program for that, or the file cannot be written.
+fn open(url: &str) -> anyhow::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("swarmletfs-").suffix(".html").tempfile()?;
+    writeln!(file, "<!doctype html><meta http-equiv=refresh content=\"0; url={url}\">")?;
     let mut command = Command::new("xdg-open");
-    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match command.spawn() {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(file),
         Err(error) => bail!("cannot open a browser: {error}; open the address above yourself"),
     }
 }

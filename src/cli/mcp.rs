@@ -320,7 +320,7 @@ fn start_runner() -> anyhow::Result<ExitCode> {
     }
     let mut runner = command.spawn().context("cannot start a process")?;
     let ended = runner.wait().context("cannot wait for a process")?;
-    Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or_else(exit::failure, Into::into))
+    Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, Into::into))
 }
 
 /// Serves the tools of the worker of this sandbox, whose view is at `workspace`.

@@ -3,12 +3,11 @@
 //! `worker_map.json` states the task and the state of each worker.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -101,7 +100,11 @@ pub(super) struct WriteNoteArgs {
 ///
 /// The path cannot be used, the text cannot be read or is too long, or the store cannot be written.
 fn run_write(arguments: &WriteNoteArgs, place: NotePlace) -> anyhow::Result<ExitCode> {
-    let content = if arguments.text == STDIN { read_stdin()? } else { line(&arguments.text) };
+    let content = if arguments.text == STDIN {
+        write_args::read_stdin(SIZE_MAX, "several notes")?
+    } else {
+        line(&arguments.text)
+    };
     if let Some(url) = arguments.write.object_url()? {
         let path = parse_note_path(arguments.path.as_bytes()).map_err(into_cli_error)?;
         spool::write_note(&url, &path, &content, place)?;
@@ -124,15 +127,6 @@ fn line(text: &OsString) -> Vec<u8> {
         bytes.push(b'\n');
     }
     bytes
-}
-
-fn read_stdin() -> anyhow::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    io::stdin().lock().take(SIZE_MAX + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
-    if bytes.len() as u64 > SIZE_MAX {
-        bail!("cannot write the note: stdin has more than 64 MiB; try several notes");
-    }
-    Ok(bytes)
 }
 
 const READ_HELP: &str = "\

@@ -17,6 +17,7 @@ use super::object_args::ObjectArgs;
 use super::object_facts::{CatalogOutcome, ListingFacts, ShownCatalog};
 use super::sync_ends::{CopyError, FoundCopy, SyncTarget, have_same_bytes};
 use super::terminal::{ProgressLine, QuietArg, display_path};
+use crate::analysis::settings::Control;
 use crate::cache::DiskCache;
 use crate::catalog::{Freshness, Source};
 use crate::name::{Name, RelPath};
@@ -214,9 +215,14 @@ fn describe_workers(
         let source = Source::from_store(Arc::new(bucket), outputs.clone());
         let fresh = Freshness { unfinished: Duration::MAX, finished: Duration::MAX };
         let view = View::new(vec![source], fresh, Filter::default());
-        let tree = Tree::new(view.map_err(|error| error.to_string())?, Settings::default());
-        let (board, _) =
+        // Rows that are not whole would stay as they are.
+        let settings = Settings::without_deadline(Arc::new(Control::until(None)));
+        let tree = Tree::new(view.map_err(|error| error.to_string())?, settings);
+        let (board, missing) =
             tree.renderer().board(&WorkerQuery::default()).map_err(|error| error.to_string())?;
+        if let Some(missing) = missing {
+            return Err(missing.to_string());
+        }
         let entries = board.iter().map(|row| match serde_json::to_value(row) {
             Ok(Value::Object(entry)) => Ok(entry),
             Ok(_) => Err("an entry is no object".to_owned()),

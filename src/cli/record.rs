@@ -84,10 +84,7 @@ pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(arguments: RecordArgs) -> ExitCode {
-    record(arguments).unwrap_or_else(|error| {
-        exit::report(Err(error));
-        exit::not_recorded()
-    })
+    exit::report_as_not_recorded(record(arguments))
 }
 
 struct CallSink(Call);

@@ -11,12 +11,12 @@ use std::time::SystemTime;
 use clap::Args;
 use serde::Serialize;
 
+use super::pager;
 use super::pager::DiffArgs;
 use super::run::with_drafts;
 use super::store_selection::StoreSelection;
 use super::terminal::{escape_controls, print_message, table};
 use super::write_args::{WriteArgs, into_cli_error};
-use super::{exit, pager};
 use crate::analysis::attention::ReasonKind;
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::approval::{ApplyOptions, Approval, PathRules};
@@ -132,7 +132,7 @@ fn list(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
             Ok(row) => rows.extend(row),
             Err(error) => {
                 print_message(&format!("{}: {error}", id.display()));
-                code = exit::failure();
+                code = ExitCode::FAILURE;
             }
         }
     }

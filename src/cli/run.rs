@@ -43,6 +43,7 @@ use super::terminal::display_path;
 use super::write_args::{MergeWay, WorkerArgs, WriteArgs, parse_size};
 use crate::name::RelPath;
 use crate::sandbox;
+use continued::CommentUse;
 pub(super) use continued::{REBASE_HELP, RebaseArgs, rebase};
 pub(super) use environment::EnvOption;
 use environment::Preset;
@@ -265,10 +266,7 @@ pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
         match user::run_as(&user, &arguments.access.env, arguments.becomes_user) {
             Ok(None) => {}
             Ok(Some(code)) => return code,
-            Err(error) => {
-                exit::report(Err(error));
-                return exit::not_recorded();
-            }
+            Err(error) => return exit::report_as_not_recorded(Err(error)),
         }
     }
     if let Some(id) = &arguments.recover {
@@ -282,17 +280,11 @@ pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
     }
     let reporter = Reporter::person(arguments.write.quiet);
     if let Some(id) = arguments.continues.take() {
-        return continued::run(arguments, &id, &reporter).unwrap_or_else(|error| {
-            exit::report(Err(error));
-            exit::not_recorded()
-        });
+        let ended = continued::run(arguments, &id, CommentUse::Prompt, &reporter);
+        return exit::report_as_not_recorded(ended);
     }
-    recover_before(&mut arguments)
-        .and_then(|()| session::run(&arguments, &reporter))
-        .unwrap_or_else(|error| {
-            exit::report(Err(error));
-            exit::not_recorded()
-        })
+    let recovered = recover_before(&mut arguments);
+    exit::report_as_not_recorded(recovered.and_then(|()| session::run(&arguments, &reporter)))
 }
 
 /// Finds the store, or makes it, and ends the workers there whose runners were killed.

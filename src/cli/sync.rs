@@ -14,7 +14,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use super::exit::{self, UsageError};
+use super::exit::UsageError;
 use super::object_stores;
 use super::sync_ends::{CopyError, FolderTarget, FoundCopy, SyncTarget};
 use super::terminal::{display_path, print_message};
@@ -143,7 +143,7 @@ pub(super) fn run(arguments: &SyncArgs) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => write_args::print(arguments.json, &text, &to_json(&report)),
     };
-    Ok(if report.failed == 0 { code } else { exit::failure() })
+    Ok(if report.failed == 0 { code } else { ExitCode::FAILURE })
 }
 
 fn open_source(path: &Path) -> anyhow::Result<Arc<dyn Store>> {

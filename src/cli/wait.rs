@@ -142,7 +142,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
             let printed = print_changes(report.as_bytes());
             Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed })
         }
-        WaitEnd::Stopped => Ok(exit::failure()),
+        WaitEnd::Stopped => Ok(ExitCode::FAILURE),
     }
 }
 

@@ -4,13 +4,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
@@ -327,7 +327,7 @@ pub(super) struct MessageArgs {
 fn run_message(arguments: &MessageArgs) -> anyhow::Result<ExitCode> {
     let (worker, lines) = arguments.write.with_store(|store| {
         let worker = open_worker(store, arguments.id.as_ref())?;
-        let lines = read_lines()?;
+        let lines = write_args::read_stdin(MESSAGES_SIZE_MAX, "fewer messages at a time")?;
         worker.message_lines(&lines).map_err(into_cli_error)?;
         Ok((worker, lines))
     })?;
@@ -336,24 +336,6 @@ fn run_message(arguments: &MessageArgs) -> anyhow::Result<ExitCode> {
     let messages = lines.filter(|line| !line.trim_ascii().is_empty()).count();
     let value = json!({"worker": worker.id().to_text(), "messages": messages});
     Ok(write_args::print(arguments.json, "", &value))
-}
-
-/// Reads stdin.
-///
-/// # Errors
-///
-/// Stdin cannot be read, or has more than [`MESSAGES_SIZE_MAX`] bytes.
-fn read_lines() -> anyhow::Result<Vec<u8>> {
-    let mut lines = Vec::new();
-    io::stdin()
-        .lock()
-        .take(MESSAGES_SIZE_MAX + 1)
-        .read_to_end(&mut lines)
-        .context("cannot read stdin")?;
-    if lines.len() as u64 > MESSAGES_SIZE_MAX {
-        bail!("cannot record messages: more than 64 MiB at once; try fewer at a time");
-    }
-    Ok(lines)
 }
 
 const PUT_HELP: &str = "\
@@ -561,12 +543,7 @@ fn run_annotate(arguments: &AnnotateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn read_text() -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    io::stdin()
-        .lock()
-        .take(NOTES_SIZE_MAX + 1)
-        .read_to_end(&mut bytes)
-        .context("cannot read stdin")?;
+    let bytes = write_args::read_stdin(NOTES_SIZE_MAX, "shorter notes")?;
     String::from_utf8(bytes).map_err(|_| anyhow!("cannot use stdin as notes: it is not UTF-8"))
 }
 

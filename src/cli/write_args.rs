@@ -22,6 +22,7 @@ use super::exit::{self, UsageError};
 pub(super) use super::sizes::parse_size;
 use super::spool::SpoolSession;
 use super::terminal::{display_path, print_message};
+use super::tree_commands::format::human_size;
 use crate::approval::Merging;
 use crate::store::is_object_url;
 use crate::trace::KnownFormat;
@@ -314,6 +315,20 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     String::from_utf8(bytes).map_err(|_| {
         anyhow!("cannot use {}: it is not UTF-8; try to convert it", display_path(path))
     })
+}
+
+/// Reads all of stdin.
+///
+/// # Errors
+///
+/// It cannot be read, or has more than `max` bytes, for which `cure` is the remedy.
+pub(super) fn read_stdin(max: u64, cure: &str) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().take(max + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
+    if bytes.len() as u64 > max {
+        bail!("cannot use stdin: it has more than {}; try {cure}", human_size(max));
+    }
+    Ok(bytes)
 }
 
 /// Prints `text` to stdout, or `value` as JSON if `as_json`; returns the exit code.

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use swarmletfs_tree::catalog::{Freshness, Source};
+use swarmletfs_tree::tree::Settings;
+use swarmletfs_tree::view::{Filter, View};
 
 use super::*;
 use crate::support::transcript::{self, Transcript, place, tree_with_stale_after};
@@ -188,6 +191,27 @@ fn a_failed_child_is_a_reason_for_its_parent() {
     };
     assert_eq!(reasons(None), ["child_failed"]);
     assert_eq!(reasons(Some("failed")), ["child_failed", "child_failed"]);
+}
+
+/// Two stores may have workers of one ID.
+#[test]
+fn a_failed_child_is_a_reason_for_the_parent_in_its_own_store() {
+    let stores = [TestStore::new(), TestStore::new()];
+    for store in &stores {
+        store.worker("lead", json!({})).call("lead", 1, "sh", "{\"ok\": true}");
+    }
+    let child = json!({"status": "failed", "parent_id": "lead", "error": "no disk"});
+    stores[1].worker("child", child).call("child", 1, "sh", "{\"ok\": true}");
+    let sources = stores.iter().map(|store| Source::open(&store.path()).unwrap()).collect();
+    let view = View::new(sources, Freshness::default(), Filter::default()).unwrap();
+    let tree = Tree::new(view, Settings::default());
+    let index: Value = serde_json::from_str(see(&tree, "index.json").unwrap().text()).unwrap();
+    let rows = index["workers"].as_array().unwrap();
+    let reasons = |id: &str| {
+        let row = rows.iter().find(|row| row["id"] == id).unwrap();
+        row["attention"]["reasons"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!((reasons("lead"), reasons("lead~2")), (0, 1), "{index:#}");
 }
 
 /// Promise: Waste is over three times the median of at least eight workers.

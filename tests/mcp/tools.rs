@@ -161,6 +161,9 @@ fn long_files_come_in_pages() {
     assert_eq!(texts[0], "3 is a number and its square is 9\n4 is a number and its square is 16\n");
     let (texts, _) = client.call("read_file", json!({"path": path, "offset": 90_000}));
     assert_eq!(texts, [format!("[nothing at line 90000: {path} has 9000 lines]")]);
+    let many: Vec<String> = (0..9).map(|number| format!("w{number}")).collect();
+    let (texts, is_error) = client.call("compare", json!({"workers": many}));
+    assert!(is_error && texts[0] == "cannot compare 9 workers; try at most 8", "{texts:?}");
     let (texts, _) = client
         .call("get_tool_output", json!({"worker": "b", "call": 2, "offset": 10, "limit": 20}));
     assert_eq!(texts[0], whole[10..30]);

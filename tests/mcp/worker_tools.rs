@@ -477,7 +477,21 @@ fn commands_end_with_their_time_and_when_they_are_canceled() {
         fs::read_to_string(&log).unwrap().matches("sleep 100\"").count() >= 1
     });
     client.notify("notifications/cancelled", json!({"requestId": id}));
-    wait_until("the call to end", || fs::read_to_string(&log).unwrap().contains("was canceled"));
+    let ended = || fs::read_to_string(&log).unwrap().matches("was canceled").count();
+    wait_until("the call to end", || ended() == 1);
+    // A command that ends well when it is told to end was canceled all the same.
+    let command = "trap 'exit 0' TERM; touch begun; while :; do sleep 0.05; done";
+    let arguments = json!({"name": "execute", "arguments": {"command": command}});
+    let id = client.begin("tools/call", arguments);
+    wait_until("the call to begin", || place.at("store/workers/w/changes").exists());
+    wait_until("the command to begin", || {
+        fs::read_to_string(&log).unwrap().matches("touch begun").count() >= 1
+    });
+    client.notify("notifications/cancelled", json!({"requestId": id}));
+    wait_until("the call to end", || ended() == 2);
+    let lines = fs::read_to_string(&log).unwrap();
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["success"], &last["error"]), (&json!(false), &json!("was canceled")));
     client.end();
 }
 

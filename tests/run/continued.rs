@@ -152,6 +152,21 @@ fn a_draft_comes_onto_the_workspace_of_now() {
     assert!(lines.contains("<<<<<<< workspace\nzwei\n=======\ntwo\n>>>>>>> worker\n"), "{lines}");
 }
 
+/// A check is run as it is given, and comments wait for the next run of the agent.
+#[test]
+fn a_rebase_takes_no_words_from_comments() {
+    let place = Workspace::new();
+    place.sh(&[], "echo three >> notes").assert_success();
+    swarmletfs(&place, &["review", "w", "--comment", "Say $(touch said) less"]).assert_success();
+    let check = "test -e notes && find notes -exec grep -q three {} +";
+    swarmletfs(&place, &["rebase", "w", "--check", check]).assert_success();
+    assert_eq!(place.changes("w-2"), ["modified notes"]);
+    assert!(!place.at("store/workers/w/comments.txt").exists());
+    assert_eq!(place.read("store/workers/w-2/comments.txt"), "Say $(touch said) less\n");
+    let done = go_on(&place, "w", &[], &["sh", "-c", "echo \"$1\"", "sh", "{}"]);
+    assert!(done.assert_success().out.ends_with("\n\nSay $(touch said) less\n\n"), "{done:#?}");
+}
+
 #[test]
 fn commits_are_there_when_a_worker_goes_on() {
     if !has_git() {

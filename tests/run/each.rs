@@ -1,5 +1,6 @@
 //! `swarmletfs run --each`: a worker for each line of a file.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::process::Stdio;
 
@@ -7,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::workspace::Workspace;
 use crate::cli::program::{LIMIT, wait_timeout, wait_until};
+use crate::support::mount::PROGRAM;
 
 #[test]
 fn each_line_is_the_task_of_a_worker() {
@@ -37,6 +39,19 @@ fn each_line_is_the_task_of_a_worker() {
         assert_eq!(place.workers().len(), 3);
         assert!(!place.at("workspace/out").exists());
     }
+}
+
+/// Options may stand in front of the command, also for the processes that it starts.
+#[test]
+fn options_in_front_of_the_command_reach_each_worker() {
+    let place = Workspace::new();
+    let (tasks, store) = (place.write("tasks.txt", "one\ntwo\n"), place.at("store"));
+    let words = [PROGRAM, "--store", store.to_str().unwrap(), "run", "--each"];
+    let rest = [tasks.to_str().unwrap(), "--", "sh", "-c", "echo {} > out"];
+    let words = words.iter().chain(&rest).map(|word| OsStr::new(*word));
+    let done = crate::cli::program::run(place.command(words));
+    done.assert_success();
+    assert_eq!(done.out.matches(" ok ").count(), 2, "{done:#?}");
 }
 
 #[test]

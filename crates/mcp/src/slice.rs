@@ -9,6 +9,7 @@ use rmcp::model::{
 
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::name::printable;
+use swarmletfs_base::text::count;
 use swarmletfs_tree::tree::{Fh, NodeKind, Symlinks, Tree};
 
 /// Default size of a slice, in bytes.
@@ -146,10 +147,13 @@ impl<'t> OpenFile<'t> {
         while left > 0 {
             let chunk = self.read(at, CHUNK)?;
             if chunk.is_empty() {
+                // The last line may have no end.
+                let last = self.read(at.saturating_sub(1), 1)?;
+                let open = u64::from(at > 0 && last != b"\n");
                 return Ok(NotedText::only_note(format!(
-                    "[nothing at line {skipped}: {} has {} lines]",
+                    "[nothing at line {skipped}: {} has {}]",
                     self.name,
-                    skipped - left
+                    count(skipped - left + open, "line")
                 )));
             }
             let mut ends = memchr::memchr_iter(b'\n', &chunk);

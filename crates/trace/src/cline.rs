@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::file_tools::{self, FileTool, FileTools};
 use super::probe::Probe;
 use super::transcript::{
-    CallRecord, IndexBuilder, Member, RawRecord, Session, SessionMetadata, Shape, TranscriptFormat,
+    CallRecord, IndexBuilder, Member, RawRecord, SessionMetadata, Shape, TranscriptFormat,
     TranscriptLocation, Turn,
 };
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, Worker};
+use swarmletfs_base::model::{FileAccess, FileEdit};
 use swarmletfs_base::name::{Name, RelPath};
 
 const SESSION_SUFFIX: &str = ".messages.json";
@@ -108,11 +108,6 @@ impl TranscriptFormat for Cline {
             Some(b'[') => task::read_display(metadata),
             _ => session::read_manifest(metadata),
         }
-    }
-
-    fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
-        let parent = session.indexes[0].facts.parent.clone();
-        session.describe(worker, parent.as_deref());
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {

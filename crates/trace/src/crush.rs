@@ -16,13 +16,13 @@ use super::lenient::{
 };
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, RowLayout, Session,
-    Stage, TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent,
-    Verdict, shorten_id,
+    Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, RowLayout, Stage,
+    TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict,
+    shorten_id,
 };
 use super::value::unix_millis;
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens, Worker};
+use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
@@ -216,11 +216,6 @@ impl TranscriptFormat for Crush {
 
     fn asks_person_for(&self, tool: &str) -> Option<&'static str> {
         (tool == "question").then_some("an answer")
-    }
-
-    fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
-        let [index, _] = session.indexes;
-        session.describe(worker, index.facts.parent.as_deref());
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>> {

@@ -11,11 +11,11 @@ use super::file_tools::{self, FileTool, FileTools};
 use super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, object};
 use super::probe::Probe;
 use super::transcript::{
-    CallRecord, IndexBuilder, RawRecord, ResultPart, Role, Session, SessionMetadata, Shape, Stage,
+    CallRecord, IndexBuilder, RawRecord, ResultPart, Role, SessionMetadata, Shape, Stage,
     TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict, parse_millis,
 };
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens, Worker};
+use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens};
 use swarmletfs_base::name::RelPath;
 
 const SUFFIX: &str = ".jsonl";
@@ -175,10 +175,6 @@ impl TranscriptFormat for Droid {
             model,
             ..SessionMetadata::default()
         }
-    }
-
-    fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
-        session.describe(worker, None);
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {

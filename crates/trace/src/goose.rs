@@ -16,12 +16,12 @@ use super::lenient::{
 };
 use super::probe::Probe;
 use super::transcript::{
-    Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, RowLayout, Session,
+    Arguments, CallPart, CallRecord, IndexBuilder, RawRecord, ResultPart, Role, RowLayout,
     TableLayout, TitleSource, TranscriptFormat, TranscriptLocation, Turn, TurnEvent, Verdict,
 };
 use super::value::{parse_timestamp, parse_utc, unix_millis};
 use swarmletfs_base::error::Result;
-use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens, Worker};
+use swarmletfs_base::model::{FileAccess, FileEdit, Outcome, Status, Tokens};
 use swarmletfs_base::name::RelPath;
 use swarmletfs_base::store::Store;
 
@@ -222,11 +222,6 @@ impl TranscriptFormat for Goose {
 
     fn accessed_files(&self, tool: &str, arguments: &Value) -> Vec<FileAccess> {
         file_tools::accessed_files(TOOLS, file_tool(tool, arguments), arguments)
-    }
-
-    fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
-        let [index, _] = session.indexes;
-        session.describe(worker, index.facts.parent.as_deref());
     }
 
     fn read_edits(&self, call: &CallRecord<'_>, _result: RawRecord<'_>) -> Result<Vec<FileEdit>> {

@@ -706,6 +706,31 @@ mod tests {
         assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Completed);
     }
 
+    #[test]
+    fn equal_ids_get_names_that_programs_accept() {
+        let long = "é".repeat(127);
+        let stores: Vec<Arc<Memory>> = (0..3).map(|_| Arc::new(Memory::new())).collect();
+        for store in &stores {
+            for id in ["w", "w~2", &long] {
+                let path = RelPath::parse(format!("workers/{id}/metadata.json")).unwrap();
+                store.write(&path, "{}");
+            }
+        }
+        let sources = stores.iter().map(|store| Source::from_store(store.clone(), None));
+        let view = View::new(sources.collect(), Freshness::default(), Filter::default()).unwrap();
+        let visible = view.visible();
+        let mut names: Vec<String> =
+            visible.members.iter().map(|member| member.name.display()).collect();
+        assert!(names.iter().all(|name| name.len() <= 255), "{names:?}");
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 9, "{names:?}");
+        assert!(["w", "w~2", "w~3", "w~4"].iter().all(|name| names.iter().any(|it| it == name)));
+        for member in &visible.members {
+            assert_eq!(visible.find(&member.name).unwrap().entry.root, member.entry.root);
+        }
+    }
+
     /// Promise: A change appears even if the scans that found it were for other readers and nothing
     /// changed afterwards.
     #[test]

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use crate::cli::discover;
-use crate::cli::terminal::Prompt;
+use crate::cli::terminal::{Prompt, display_path, escape_controls};
 use crate::text::unified;
 use crate::trace::KnownFormat;
 use crate::trace::known::{CLAUDE_CODE, CODEX, COPILOT_CLI};
@@ -121,14 +121,15 @@ pub(super) fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     })?;
     if !is_changed {
         let state = if arguments.remove { "does not have" } else { "has" };
-        println!("{} {state} the hook; nothing to change", path.display());
+        writeln!(io::stdout(), "{} {state} the hook; nothing to change", display_path(&path))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut after = serde_json::to_string_pretty(&settings)?;
     after.push('\n');
-    println!("{}", path.display());
-    unified::hunks(&before, &after).iter().for_each(|hunk| print!("{}", hunk.text));
-    io::stdout().flush()?;
+    let hunks = unified::hunks(&before, &after);
+    let lines = hunks.iter().flat_map(|hunk| hunk.text.lines()).map(escape_controls);
+    let lines: Vec<String> = std::iter::once(display_path(&path)).chain(lines).collect();
+    writeln!(io::stdout(), "{}", lines.join("\n"))?;
     let is_agreed =
         arguments.yes || Prompt::open("change the settings", "--yes")?.confirm("Write this?")?;
     if !is_agreed {

@@ -10,7 +10,6 @@ use crate::approval::{
 };
 use crate::cli::changes::{WHOLE, diff};
 use crate::cli::drafts::{self, open};
-use crate::cli::exit;
 use crate::cli::terminal::{Prompt, print_message, shell_quote};
 use crate::cli::write_args::into_cli_error;
 use crate::model::ReviewState;
@@ -114,7 +113,7 @@ fn apply(
     }
     if !conflicts.is_empty() {
         print_message("nothing was applied; try again");
-        return Ok(exit::failure());
+        return Ok(ExitCode::FAILURE);
     }
     let parts = applied.checked.files.len();
     let worker = shell_quote(Path::new(approval.id().as_os_str()));

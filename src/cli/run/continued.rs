@@ -45,6 +45,7 @@ const CHECKS_MAX: usize = 3;
 pub(super) fn run(
     mut arguments: RunArgs,
     id: &OsStr,
+    use_of_comments: CommentUse,
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
     let here = StartPlace::find(Path::new("."))?.workspace;
@@ -54,26 +55,44 @@ pub(super) fn run(
         let approval = open(store, &id.to_owned())?;
         let worker = store.worker(approval.id().as_bytes()).map_err(into_cli_error)?;
         let comments = drafts::read_comments(worker.folder())?;
-        adopt(store, &approval, &mut arguments, comments.as_deref())?;
+        if use_of_comments == CommentUse::Prompt {
+            take_command(&approval, &mut arguments, comments.as_deref())?;
+        }
+        let next = adopt(store, &approval, &mut arguments)?;
         let place = StartPlace::find(&arguments.workspace)?;
         let previous = session::Previous { approval, merging: MergeWay::merging(arguments.merge) };
         let code = session::run_in(store, &arguments, &place, reporter, Some(&previous))?;
-        if comments.is_some() && comments == drafts::read_comments(worker.folder())? {
+        if let Some(comments) = comments
+            && drafts::read_comments(worker.folder())?.as_deref() == Some(&*comments)
+        {
+            if use_of_comments == CommentUse::Keep {
+                let next = next.as_deref().map(|id| store.worker(id)).transpose();
+                // Without a new worker, the comments stay where they are.
+                let Ok(Some(next)) = next else { return Ok(code) };
+                drafts::add_comments(next.folder(), &[comments.trim_end().to_owned()])?;
+            }
             drafts::remove_comments(worker.folder())?;
         }
         Ok(code)
     })
 }
 
-/// Takes the arguments that are not given from the worker before.
+/// The use of the comments on the worker before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CommentUse {
+    /// The command receives them.
+    Prompt,
+    /// They are comments on the new worker.
+    Keep,
+}
+
+/// Takes the arguments that are not given from the worker before. Returns the ID of the new one.
 fn adopt(
     store: &Store,
     approval: &Approval<'_>,
     arguments: &mut RunArgs,
-    comments: Option<&str>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     let record = approval.draft_record().map_err(into_cli_error)?;
-    let id = shell_quote(Path::new(approval.id().as_os_str()));
     arguments.workspace = record.workspace();
     let hidden = record.hidden().into_iter().map(|path| record.workspace().join(path));
     arguments.access.hide.extend(hidden);
@@ -84,6 +103,27 @@ fn adopt(
     {
         arguments.access.preset = Preset::from_str(preset, false).unwrap_or(Preset::None);
     }
+    let task = arguments.task.take();
+    arguments.task = task.or_else(|| Some(command_line(&arguments.command)));
+    let worker = store.worker(approval.id().as_bytes()).map_err(into_cli_error)?;
+    let registered = worker.registry_record().map_err(into_cli_error)?;
+    if let Some(record) = &registered {
+        arguments.worker.inherit(record.metadata());
+    }
+    let next = next_id(store, approval.id(), record.continues.is_some());
+    arguments.worker.continue_as(&approval.id().to_text(), next.clone());
+    Ok(next)
+}
+
+/// Puts the comments into the command: the given one, or else the one of the worker before. They
+/// are the task, unless another one is given.
+fn take_command(
+    approval: &Approval<'_>,
+    arguments: &mut RunArgs,
+    comments: Option<&str>,
+) -> anyhow::Result<()> {
+    let record = approval.draft_record().map_err(into_cli_error)?;
+    let id = shell_quote(Path::new(approval.id().as_os_str()));
     let prompt = comments.map(|comments| format!("{PROMPT}\n\n{}\n", comments.trim_end()));
     if arguments.command.is_empty() {
         let Some(prompt) = &prompt else {
@@ -111,15 +151,7 @@ fn adopt(
             }
         }
     }
-    let task = arguments.task.take().or(prompt);
-    arguments.task = task.or_else(|| Some(command_line(&arguments.command)));
-    let worker = store.worker(approval.id().as_bytes()).map_err(into_cli_error)?;
-    let registered = worker.registry_record().map_err(into_cli_error)?;
-    if let Some(record) = &registered {
-        arguments.worker.inherit(record.metadata());
-    }
-    let next = next_id(store, approval.id(), record.continues.is_some());
-    arguments.worker.continue_as(&approval.id().to_text(), next);
+    arguments.task = arguments.task.take().or(prompt);
     Ok(())
 }
 
@@ -185,10 +217,7 @@ pub(crate) struct RebaseArgs {
 
 /// Brings the draft of a worker onto the workspace of now.
 pub(crate) fn rebase(arguments: &RebaseArgs) -> ExitCode {
-    try_rebase(arguments).unwrap_or_else(|error| {
-        exit::report(Err(error));
-        exit::not_recorded()
-    })
+    exit::report_as_not_recorded(try_rebase(arguments))
 }
 
 fn try_rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
@@ -219,7 +248,7 @@ fn try_rebase(arguments: &RebaseArgs) -> anyhow::Result<ExitCode> {
     let mut run_arguments = RunArgs::from_arg_matches(&parsed)?;
     run_arguments.write = write;
     run_arguments.merge = arguments.merge;
-    run(run_arguments, worker.as_os_str(), &reporter)
+    run(run_arguments, worker.as_os_str(), CommentUse::Keep, &reporter)
 }
 
 /// Returns the commands of the last checks in the record of a worker.

@@ -30,6 +30,7 @@ use signal_hook::iterator::Signals;
 use super::report::{Reporter, RunEnd, RunEvent};
 use super::{RunArgs, StartPlace, recover, session};
 use crate::cli::exit::{self, UsageError};
+use crate::cli::help::own_arguments;
 use crate::cli::terminal::{display_path, escape_controls, print_message, table};
 use crate::cli::write_args::{self, WriteArgs};
 use crate::text;
@@ -215,10 +216,10 @@ impl RunnerPool {
 
     /// Starts the process of a worker, unless no more are started.
     fn start(&self, index: usize, line: &OsString) -> io::Result<Option<Child>> {
-        let mut arguments = std::env::args_os();
+        let mut arguments = own_arguments();
         let mut command = Command::new(OWN_PROGRAM);
         // The options of this process, and the line that makes it run one worker.
-        command.args(arguments.by_ref().skip(1).take(1)).arg(line).args(arguments);
+        command.args(arguments.next()).arg(line).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut processes = self.processes.lock();
         if processes.is_stopping {

@@ -24,6 +24,7 @@ use rustix::thread::{
 
 use super::environment::{EnvOption, EnvironmentRules, Variables};
 use crate::cli::exit::UsageError;
+use crate::cli::help::own_arguments;
 use crate::cli::run_command::{self, CommandSpec, Sink, StreamMode};
 use crate::cli::terminal::escape_controls;
 use crate::sandbox::close_descriptors_except;
@@ -103,7 +104,7 @@ fn start_runner(name: &OsStr, options: &[EnvOption]) -> anyhow::Result<ExitCode>
     ];
     let own = own.into_iter().map(|(name, value)| (OsString::from(name), value));
     let environment: Variables = passed.chain(own).collect();
-    let mut arguments = std::env::args_os().skip(1);
+    let mut arguments = own_arguments();
     let mut command = vec![OWN_PROGRAM.into()];
     command.extend(arguments.next());
     command.push(format!("--{BECOMES}").into());

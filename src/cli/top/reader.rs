@@ -28,6 +28,8 @@ use crate::render::Renderer;
 use crate::render::list::WorkerQuery;
 use crate::tree::{Symlinks, Tree};
 
+/// Time after which a text is read that was asked for before there was a tree.
+const RETRY: Duration = Duration::from_millis(50);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Ratio of the rest to the cost of a poll, and to the cost of a list.
 const POLL_REST: u32 = 20;
@@ -122,11 +124,23 @@ fn serve_texts(
 ) -> anyhow::Result<Sender<DetailRequest>> {
     let (requests, requested) = mpsc::channel();
     start_thread("text", move || {
-        while let Ok(request) = requested.recv() {
+        let mut early: Option<DetailRequest> = None;
+        loop {
+            let next = match early.take() {
+                None => requested.recv().map_err(drop),
+                Some(request) => match requested.recv_timeout(RETRY) {
+                    Err(RecvTimeoutError::Timeout) => Ok(request),
+                    next => next.map_err(drop),
+                },
+            };
+            let Ok(request) = next else { break };
             // A later request replaces those before it.
             let request = requested.try_iter().last().unwrap_or(request);
             let current: Option<Arc<Tree>> = tree.lock().clone();
-            let Some(current) = current else { continue };
+            let Some(current) = current else {
+                early = Some(request);
+                continue;
+            };
             let read = read_detail(&current, &request);
             if news.send(TopNews::Detail(request, read)).is_err() {
                 break;

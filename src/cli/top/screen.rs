@@ -177,7 +177,7 @@ impl TopView {
             self.take_news()?;
             self.draw().context("cannot write to the terminal")?;
             if !wait_for_keys()? || self.signals.has_received() {
-                return Ok(exit::failure());
+                return Ok(ExitCode::FAILURE);
             }
             while poll(Duration::ZERO).context(NOT_READABLE)? {
                 let event = read().context(NOT_READABLE)?;

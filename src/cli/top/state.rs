@@ -432,7 +432,7 @@ impl TopState {
         let is_plain = !event.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
         match event.code {
             KeyCode::Char(c) if is_plain && typed.text.len() < TYPED_MAX => typed.text.push(c),
-            KeyCode::Char('u') => typed.text.clear(),
+            KeyCode::Char('u') if !is_plain => typed.text.clear(),
             KeyCode::Backspace => drop(typed.text.pop()),
             KeyCode::Esc => self.typed = None,
             KeyCode::Enter => {

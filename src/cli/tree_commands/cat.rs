@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
+use crate::cli::in_process::read_file;
 use crate::cli::pager::AnswerKind;
 use crate::cli::read_session::TimeArgs;
 use crate::cli::store_selection::StoreSelection;
@@ -90,22 +91,7 @@ pub(crate) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// The file cannot be read.
 pub(super) fn read_whole(reader: &TreeReader, path: &[u8]) -> Result<Vec<u8>> {
     let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
-    let fh = opened?.fh;
-    let mut bytes = Vec::new();
-    let end = loop {
-        let offset = bytes.len() as u64;
-        let read = reader.tree.read(fh, offset, READ_SIZE, |part| {
-            bytes.extend_from_slice(part);
-            part.len()
-        });
-        match read {
-            Ok(0) => break Ok(()),
-            Ok(_) => {}
-            Err(error) => break Err(error),
-        }
-    };
-    reader.tree.release(fh);
-    end.map(|()| bytes)
+    read_file(&reader.tree, opened?.fh, 0, None)
 }
 
 fn file(reader: &TreeReader, out: &mut CommandOutput, path: &[u8]) -> io::Result<()> {

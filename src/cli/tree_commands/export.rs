@@ -209,12 +209,18 @@ impl<'a> ExportedWorkers<'a> {
             // All names must be known before one is replaced.
             for (worker, row) in workers.iter().zip(&self.overview.rows) {
                 let exported = self.reader.tree.renderer().exported(row, &worker.row);
-                exported.into_iter().for_each(|mut worker| redaction.learn(&mut worker));
+                exported.into_iter().for_each(|(mut worker, _)| redaction.learn(&mut worker));
             }
         }
         for (at, (worker, row)) in workers.iter().zip(&self.overview.rows).enumerate() {
             let mut exported = match self.reader.tree.renderer().exported(row, &worker.row) {
-                Ok(exported) => exported,
+                Ok((exported, None)) => exported,
+                Ok((exported, Some(error))) => {
+                    let id = &worker.row.id;
+                    print_message(&format!("cannot read all of worker {id}: {error}"));
+                    self.reader.note_failure();
+                    exported
+                }
                 Err(error) => {
                     print_message(&format!("cannot read worker {}: {error}", worker.row.id));
                     self.reader.note_failure();

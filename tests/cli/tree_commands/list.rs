@@ -149,4 +149,10 @@ fn own_checks_are_named_in_a_file_of_the_user() {
     assert!(list().assert_success().out.contains("s "), "{:#?}", list());
     std::fs::write(&file, "lint frobnicate\ntset frobnicate\n").unwrap();
     list().assert_failure(1, &["swarmletfs/checks", "line 2", "kinds are test, lint"]);
+    // 1 would say that nothing was found, or that the command ended so.
+    for (arguments, code) in [(&["grep", "x"][..], 2), (&["record", "--", "true"], 125)] {
+        let mut command = swarmletfs(arguments);
+        command.env("XDG_CONFIG_HOME", home.path());
+        run(command).assert_failure(code, &["swarmletfs/checks"]);
+    }
 }

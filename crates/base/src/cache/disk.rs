@@ -385,15 +385,16 @@ mod tests {
     #[test]
     fn entries_that_another_process_evicted_count_as_removed() {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
         for key in 0..4 {
-            let cache = DiskCache::open(dir.path(), 1 << 30).unwrap();
+            let cache = DiskCache::open(&path, 1 << 30).unwrap();
             cache.put([key; 16], Vec::new(), vec![0; 100]);
         }
-        let folder = File::open(dir.path()).unwrap().into();
+        let folder = File::open(&path).unwrap().into();
         let found = files(&folder).unwrap();
         unlinkat(&folder, &found[0].name, AtFlags::empty()).unwrap();
         remove_first(&folder, &found, found[0].bytes + 1).unwrap();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 2);
     }
 
     #[test]

@@ -449,6 +449,11 @@ struct CompareInput {
 fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
     let options =
         CompareOptions { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
+    let (number, most) = (args.workers.len(), CompareQuery::WORKERS_MAX);
+    if number > most {
+        let text = format!("cannot compare {number} workers; try at most {most}");
+        return Err(ToolError::new(text));
+    }
     let ids: Vec<_> = args.workers.iter().map(|worker| worker_id(worker)).collect();
     let query = CompareQuery::new(options, ids.iter().map(|id| id.as_bytes()));
     let failed = |error| {

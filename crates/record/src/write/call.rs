@@ -87,9 +87,13 @@ impl CallEnd {
         CallEnd { success: Some(code == 0), exit_code: Some(code), ..CallEnd::default() }
     }
 
-    /// Adds the reason of a failure; an empty one is none.
+    /// Adds the reason of a failure; an empty one is none. With one, the call is no success, also
+    /// if a command that was ended exited with 0.
     pub fn error(mut self, error: impl Into<String>) -> CallEnd {
         self.error = Some(error.into()).filter(|error| !error.is_empty());
+        if self.error.is_some() {
+            self.success = Some(false);
+        }
         self
     }
 

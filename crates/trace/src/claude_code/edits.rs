@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, object};
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, object};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
-use super::schema::{Message, decode};
+use super::schema::{Message, PatchHunk, decode};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{FileEdit, RecordedHunk, TextReplacement};
 
@@ -61,16 +61,7 @@ struct EditResult<'a> {
     #[serde(rename = "updated_file")]
     updated_notebook: MaybeStr<'a>,
     #[serde(rename = "structuredPatch")]
-    patch: MaybeList<MaybeObject<PatchLines<'a>>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PatchLines<'a> {
-    #[serde(rename = "oldStart")]
-    old_start: MaybeU64,
-    #[serde(borrow)]
-    lines: MaybeList<MaybeStr<'a>>,
+    patch: MaybeList<MaybeObject<PatchHunk<'a>>>,
 }
 
 /// Reads the change that a call made, without its number.
@@ -196,7 +187,7 @@ fn removes_line_end(old: &str, hunks: &[RecordedHunk]) -> bool {
     lines('-').saturating_sub(lines('+')) > old.matches('\n').count()
 }
 
-fn hunk(hunk: &PatchLines<'_>) -> RecordedHunk {
+fn hunk(hunk: &PatchHunk<'_>) -> RecordedHunk {
     RecordedHunk {
         old_start: hunk.old_start.0.unwrap_or_default(),
         lines: hunk.lines.0.iter().map(|line| line.as_str().to_owned()).collect(),

@@ -351,6 +351,8 @@ impl ToolUseResult<'_> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PatchHunk<'a> {
+    #[serde(rename = "oldStart")]
+    pub(super) old_start: MaybeU64,
     #[serde(borrow)]
     pub(super) lines: MaybeList<MaybeStr<'a>>,
 }

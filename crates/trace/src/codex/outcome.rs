@@ -10,7 +10,7 @@ use memchr::memmem;
 use regex::Regex;
 use serde::Deserialize;
 
-use super::super::lenient::{MaybeI64, MaybeObject, MaybeStr, object};
+use super::super::lenient::{MaybeI64, MaybeNumber, MaybeObject, MaybeStr, object};
 use super::super::transcript::Verdict;
 use swarmletfs_base::model::Outcome;
 
@@ -49,22 +49,11 @@ struct JsonOutput<'a> {
     metadata: MaybeObject<JsonMetadata>,
 }
 
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct JsonMetadata {
     exit_code: MaybeI64,
-    duration_seconds: Seconds,
-}
-
-/// A number of seconds, or `None` for any other type.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(from = "serde_json::Value")]
-struct Seconds(Option<f64>);
-
-impl From<serde_json::Value> for Seconds {
-    fn from(value: serde_json::Value) -> Seconds {
-        Seconds(value.as_f64())
-    }
+    duration_seconds: MaybeNumber,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -108,7 +97,7 @@ fn json_output(text: &str) -> Option<(String, Verdict)> {
     }
     let whole = object::<JsonOutput<'_>>(text)?;
     let (output, metadata) = (whole.output.0?, whole.metadata.0?);
-    let duration_ms = metadata.duration_seconds.0.and_then(millis);
+    let duration_ms = metadata.duration_seconds.0.and_then(|seconds| millis(seconds.as_f64()?));
     let verdict = match metadata.exit_code.0 {
         Some(exit_code) => Verdict { duration_ms, ..Verdict::from_exit_code(exit_code) },
         None => Verdict { duration_ms, ..Verdict::default() },

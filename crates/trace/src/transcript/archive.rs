@@ -35,7 +35,7 @@ const CACHE_BYTES: usize = 128 << 20;
 const DECODER_WEIGHT: usize = CACHE_BYTES / 4;
 /// Maximum number of transcripts whose blocks are kept.
 const CACHED_MAX: usize = 100;
-/// A line that follows the contents of a damaged or torn file. It counts as one that cannot be read.
+/// A line after the contents of a damaged or torn file. It counts as one that cannot be read.
 const DAMAGE: &[u8] = b"\n(the compressed file is damaged)\n";
 
 type Decoder = Decompressed<BufReader<FileReader>>;
@@ -116,7 +116,7 @@ struct Blocks {
     file: Arc<dyn File>,
     /// `None` after the end of the contents. Damaged or torn contents end before the damage.
     decoder: Option<Decoder>,
-    /// The bytes after those of the decoder.
+    /// The bytes after the decoder's own.
     rest: &'static [u8],
     /// All blocks except the last one are full.
     compressed: Vec<Box<[u8]>>,

@@ -16,7 +16,8 @@ use super::index::{
 };
 use super::location::{Holds, Shape, TranscriptLocation};
 use super::messages::{
-    MessageNumbers, Repeat, add_tokens, count_mark, note_message, take_tokens, text_hash,
+    MODELS_MAX, MessageNumbers, Repeat, add_tokens, count_mark, note_message, take_tokens,
+    text_hash,
 };
 use super::requests::RequestPart;
 use super::thread::{self, Links};
@@ -38,8 +39,6 @@ const REOPENED_MAX: usize = 1_000;
 /// Maximum number of messages whose tokens may still change. Lines of messages that are written at
 /// once are mixed.
 const RECENT_MAX: usize = 8;
-/// Maximum number of models whose tokens are counted separately.
-const MODELS_MAX: usize = 50;
 
 /// The place of the first record with certain parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,9 +182,8 @@ impl<'f> IndexBuilder<'f> {
         if torn.is_some() {
             self.set_status(number, Status::Unknown, Some("its record is torn"));
         }
-        if let Some(conversation) = self.conversation(number) {
-            conversation.bad_records += bad + u64::from(is_lost);
-        }
+        let conversation = self.conversation(number).into_iter();
+        conversation.for_each(|own| own.bad_records += bad + u64::from(is_lost));
     }
 
     /// Returns the number of the conversation of the document that is being read. Adds it under

@@ -158,7 +158,10 @@ pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     }
 
     /// Completes a worker whose task, model, times and status are set from its conversation.
-    fn describe(&self, worker: &mut Worker, session: &Session<'_>);
+    fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
+        let [index, _] = session.indexes;
+        session.describe(worker, index.facts.parent.as_deref());
+    }
 
     /// Decodes the changes of files that a call made, without their numbers. `result` is the record
     /// of its result; it may be the record of the call itself. There are none where it is not known

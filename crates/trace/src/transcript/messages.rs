@@ -10,7 +10,7 @@ use swarmletfs_base::model::Tokens;
 /// Maximum number of messages with IDs that are kept.
 const MARKS_MAX: usize = 100_000;
 /// Maximum number of models whose tokens are counted separately.
-const MODELS_MAX: usize = 50;
+pub(super) const MODELS_MAX: usize = 50;
 
 #[derive(Default)]
 pub(super) struct MessageNumbers {

@@ -42,7 +42,7 @@ struct RequestPlace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RequestPart {
-    /// The message with this number among those of the record.
+    /// The message with this number in the record.
     Message { number: usize },
     /// The user's words in a refusal of a call: the result with this number in the record.
     Refusal { result: usize },

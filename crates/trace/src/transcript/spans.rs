@@ -16,14 +16,15 @@ use super::super::lenient::{MaybeList, MaybeObject, MaybeStr, object};
 use super::cached_transcript::TranscriptVersion;
 use swarmletfs_base::error::Result;
 use swarmletfs_base::name::RelPath;
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::{File, Meta, copy_from, read_range};
 
 /// Maximum number of bytes read from a file. A longer one is a torn document.
 const FILE_MAX: usize = 64 << 20;
 /// Maximum number of files whose regrouped spans are kept.
 const CACHED_MAX: usize = 4;
-/// Maximum number of bytes, beyond the length of a file, that are parsed to find what follows a
-/// torn request.
+/// Maximum number of bytes, beyond the length of a file, that are parsed to find the request
+/// after a torn one.
 const PARSED_AGAIN_MAX: usize = 64 << 20;
 /// A record that stands for a part of the file that is no request. It counts as one that cannot be
 /// read.
@@ -305,7 +306,8 @@ fn read_requests(bytes: &[u8]) -> FileRequests<'_> {
                 None => return found,
             }
         };
-        let begun = rest.get(values.byte_offset()..).unwrap_or_default().trim_ascii_start();
+        let (_, begun) = rest.split_at_known(values.byte_offset().min(rest.len()));
+        let begun = begun.trim_ascii_start();
         let Some(end) = memchr::memchr(b'\n', begun) else {
             found.is_torn = true;
             return found;
@@ -318,7 +320,7 @@ fn read_requests(bytes: &[u8]) -> FileRequests<'_> {
         if parsed > PARSED_AGAIN_MAX + bytes.len() {
             return found;
         }
-        rest = begun.get(end + 1..).unwrap_or_default();
+        (_, rest) = begun.split_at_known(end + 1);
     }
 }
 

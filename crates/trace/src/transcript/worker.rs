@@ -345,7 +345,7 @@ pub(super) fn read_record(
     let is_main = location.agent.is_none();
     trace.unused.is_torn = index.is_torn && (is_main || is_nested && !is_among_others);
     trace.unused.lines = if is_main { index.line_count } else { conversation.lines.len() as u64 };
-    // Nobody else says what was lost of a file that holds only nested workers.
+    // Nobody else reports the losses of a file that holds only nested workers.
     if is_main || is_nested {
         let bad = if is_among_others { conversation.bad_records } else { index.bad_lines };
         trace.bad_lines.extend((bad > 0).then_some((source, bad)));

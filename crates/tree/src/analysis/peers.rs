@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::attention::{Attention, AttentionLevel, AttentionReason, ReasonKind};
 use super::spending::WorkerCost;
-use super::worker_digest::{WorkerDigest, WorkerRow};
+use super::worker_digest::{WorkerDigest, WorkerRow, parents};
 use swarmletfs_base::model::{Outcome, Prices};
 use swarmletfs_base::text::rounded;
 
@@ -34,9 +34,7 @@ struct Effort<'a> {
 pub fn among_peers(rows: &[WorkerRow], prices: Option<&Prices>) -> Vec<Attention> {
     let own = rows.iter().map(|row| row.digest.as_ref().map(|digest| digest.attention.clone()));
     let mut found: Vec<Attention> = own.map(Option::unwrap_or_default).collect();
-    let by_id: HashMap<String, usize> =
-        rows.iter().enumerate().map(|(at, row)| (row.member.name.display(), at)).collect();
-    for (child, parent) in failed_children(rows, &by_id) {
+    for (child, parent) in failed_children(rows) {
         let cause = child.failure_cause().unwrap_or_default();
         let line = format!("{} failed: {cause}", child.member.name.display());
         let reason = AttentionReason::new(ReasonKind::ChildFailed, AttentionLevel::High, &line);
@@ -105,22 +103,21 @@ fn efforts(prices: Option<&Prices>) -> [Effort<'_>; 4] {
 /// Returns each failed worker whose parent is among `rows`, with the position of the parent. The
 /// parent made a failure good if a check of its own was green afterwards, or another worker that it
 /// started afterwards is ok.
-fn failed_children<'a>(
-    rows: &'a [WorkerRow],
-    by_id: &HashMap<String, usize>,
-) -> Vec<(&'a WorkerRow, usize)> {
+fn failed_children(rows: &[WorkerRow]) -> Vec<(&WorkerRow, usize)> {
     let mut last_ok: HashMap<usize, Timestamp> = HashMap::new();
-    let parent_of =
-        |row: &WorkerRow| row.worker().parent.as_deref().and_then(|id| by_id.get(id)).copied();
-    for row in rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)) {
-        if let (Some(parent), Some(start)) = (parent_of(row), row.worker().started_at.timestamp()) {
-            let last = last_ok.entry(parent).or_insert(start);
+    let children = rows.iter().zip(parents(rows));
+    let children: Vec<(&WorkerRow, usize)> =
+        children.filter_map(|(row, parent)| Some((row, parent?))).collect();
+    for (row, parent) in &children {
+        if row.outcome() == Some(Outcome::Ok)
+            && let Some(start) = row.worker().started_at.timestamp()
+        {
+            let last = last_ok.entry(*parent).or_insert(start);
             *last = (*last).max(start);
         }
     }
-    let failed = rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed));
-    let with_parent = failed.filter_map(|row| Some((row, parent_of(row)?)));
-    with_parent
+    let failed = children.into_iter().filter(|(row, _)| row.outcome() == Some(Outcome::Failed));
+    failed
         .filter(|(row, parent)| {
             let digest = rows.get(*parent).and_then(|row| row.digest.as_ref());
             let good =

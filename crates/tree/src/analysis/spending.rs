@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::worker_digest::{WorkerDigest, WorkerRow};
+use super::worker_digest::{WorkerDigest, WorkerRow, parents};
 use swarmletfs_base::model::{Prices, Usd};
 use swarmletfs_base::text::count;
 
@@ -129,10 +129,7 @@ pub struct Spending<'a> {
 
 impl<'a> Spending<'a> {
     pub fn new(rows: &'a [WorkerRow], prices: Option<&Prices>) -> Spending<'a> {
-        let by_id: HashMap<String, usize> =
-            rows.iter().enumerate().map(|(at, row)| (row.member.name.display(), at)).collect();
-        let parents = rows.iter().map(|row| by_id.get(row.worker().parent.as_deref()?).copied());
-        let mut parents: Vec<Option<usize>> = parents.collect();
+        let mut parents = parents(rows);
         // Records can name each other as parents. The first of a ring then has none.
         for at in 0..parents.len() {
             if above(&parents, at).any(|parent| parent == at)

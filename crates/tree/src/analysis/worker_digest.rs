@@ -2,7 +2,7 @@
 //! files.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +99,25 @@ impl WorkerRow {
         let checks = self.digest.iter().flat_map(|digest| &digest.checks);
         checks.filter(move |check| check.kind == kind)
     }
+}
+
+/// Returns the position of the parent of each worker, if it is among `rows`. A worker states its
+/// parent's ID within its own store.
+pub(super) fn parents(rows: &[WorkerRow]) -> Vec<Option<usize>> {
+    let mut by_id: HashMap<(usize, &[u8]), usize> = HashMap::new();
+    for (at, WorkerRow { member, .. }) in rows.iter().enumerate() {
+        let known =
+            by_id.entry((member.entry.source(), member.entry.id.0.as_bytes())).or_insert(at);
+        // Among workers with one ID, the smallest name is the plain one.
+        if rows.get(*known).is_some_and(|row| member.name < row.member.name) {
+            *known = at;
+        }
+    }
+    let parents = rows.iter().map(|row| {
+        let parent = row.worker().parent.clone()?;
+        by_id.get(&(row.member.entry.source(), parent.as_bytes())).copied()
+    });
+    parents.collect()
 }
 
 /// Returns the last write of any worker. Silence is measured against it.

@@ -196,10 +196,14 @@ impl VerdictFacts<'_> {
 /// `unresolved` is the number of failed calls that no later call resolves.
 fn calls(trace: &Trace, unresolved: usize) -> String {
     let failed = trace.count(Outcome::Failed);
-    let later = match unresolved {
-        0 => ", all repeated successfully".into(),
-        all if all == failed => String::new(),
-        some => format!(", {some} never successfully repeated"),
+    let misses = trace.calls.iter().filter(|it| it.outcome == Outcome::Failed && it.is_miss());
+    let misses = misses.count();
+    let later = match (unresolved, misses) {
+        (0, 0) => ", all repeated successfully".into(),
+        (0, all) if all == failed => ", none of them a check or delivery".into(),
+        (0, some) => format!(", {some} of them no check or delivery"),
+        (all, _) if all == failed => String::new(),
+        (some, _) => format!(", {some} never successfully repeated"),
     };
     let suspects = trace.suspects();
     let parts: Vec<String> = [
@@ -413,6 +417,25 @@ mod tests {
             Just("é".repeat(200)),
         ];
         proptest::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
+    }
+
+    #[test]
+    fn looks_that_found_nothing_were_not_repeated() {
+        let looked = |seq| ToolCall {
+            is_command: true,
+            input: Some("grep -r todo src".into()),
+            subject: 0..16,
+            exit_code: Some(1),
+            ..call(seq, Outcome::Failed, None)
+        };
+        let counts = |calls: Vec<ToolCall>| {
+            let trace = Trace { calls, ..Trace::default() };
+            super::calls(&trace, trace.unresolved().failed.len())
+        };
+        let looks = counts(vec![looked(1), looked(2)]);
+        assert_eq!(looks, "2 calls, 2 failed, none of them a check or delivery");
+        let both = counts(vec![looked(1), call(2, Outcome::Failed, None)]);
+        assert_eq!(both, "2 calls, 2 failed, 1 never successfully repeated");
     }
 
     proptest! {

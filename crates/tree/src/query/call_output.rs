@@ -84,7 +84,9 @@ fn open_artifact(analyzer: &Analyzer, id: &str) -> Result<(OutputLocation, Optio
     };
     let regex = format!(r"^\s*\[TOOL_OUTPUT:artifact_id={id},");
     let answer = run(analyzer, &Scope::Swarm, &GrepQuery { options, regex, under: None })?;
-    let stub = answer.found.shown.first().ok_or(Error::NotFound)?;
+    let Some(stub) = answer.found.shown.first() else {
+        return Err(if answer.page.missing.is_some() { Error::Late } else { Error::NotFound });
+    };
     let file = stub.path.rsplit('/').next().unwrap_or(&stub.path);
     open_matching(analyzer, &stub.worker, |call| is_named(&call.path, file))
 }

@@ -331,28 +331,15 @@ pub(super) struct SearchFilter<'a> {
     under: Option<&'a RelPath>,
     glob: Option<Glob>,
     filters: &'a Filters,
-    workers: FilterGlobs,
-    tools: FilterGlobs,
-    paths: FilterGlobs,
+    workers: FilterValues<Glob>,
+    tools: FilterValues<Glob>,
+    paths: FilterValues<Glob>,
 }
 
-struct FilterGlobs {
-    include: Vec<Glob>,
-    exclude: Vec<Glob>,
-}
-
-impl FilterGlobs {
-    /// Compiles the values of a filter. The query parser accepts only valid globs as values.
-    fn new(values: &FilterValues) -> FilterGlobs {
-        let globs =
-            |texts: &[String]| texts.iter().filter_map(|text| Glob::new(text).ok()).collect();
-        FilterGlobs { include: globs(&values.include), exclude: globs(&values.exclude) }
-    }
-
-    fn accepts(&self, matches: impl Fn(&Glob) -> bool) -> bool {
-        (self.include.is_empty() || self.include.iter().any(&matches))
-            && !self.exclude.iter().any(matches)
-    }
+/// Compiles the values of a filter. The query parser accepts only valid globs as values.
+fn compiled(values: &FilterValues) -> FilterValues<Glob> {
+    let globs = |texts: &[String]| texts.iter().filter_map(|text| Glob::new(text).ok()).collect();
+    FilterValues { include: globs(&values.include), exclude: globs(&values.exclude) }
 }
 
 impl<'a> SearchFilter<'a> {
@@ -373,8 +360,7 @@ impl<'a> SearchFilter<'a> {
             include: completed(&filters.workers.include)?,
             exclude: completed(&filters.workers.exclude)?,
         };
-        let [workers, tools, paths] =
-            [&workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
+        let [workers, tools, paths] = [&workers, &filters.tools, &filters.paths].map(compiled);
         Ok(SearchFilter { under: query.under.as_ref(), glob, filters, workers, tools, paths })
     }
 

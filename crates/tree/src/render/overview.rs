@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::{Renderer, THREAD_MAX};
 use crate::analysis::missing::Missing;
 use crate::analysis::peers::among_peers;
@@ -125,25 +127,41 @@ impl Renderer {
         Ok(chrome_trace::events(&*self.record_of(row)?, place))
     }
 
-    /// Collects all that the record holds of a worker. `entry` is its row in the overview.
+    /// Collects all that the record holds of a worker, and the first error of a part that is
+    /// missing. `entry` is its row in the overview.
     ///
     /// # Errors
     /// Its record cannot be read.
-    pub fn exported(&self, row: &WorkerRow, entry: &IndexRow) -> Result<ExportedWorker> {
+    pub fn exported(
+        &self,
+        row: &WorkerRow,
+        entry: &IndexRow,
+    ) -> Result<(ExportedWorker, Option<Error>)> {
         let record = self.record_of(row)?;
         let view = &self.analyzer.view;
+        let mut missing = None;
         let thread = match view.open(&row.member, &RelPath::parse("thread.jsonl")?) {
-            Ok(file) => read_range(&*file, 0, THREAD_MAX)?,
+            Ok(file) => {
+                let mut thread = read_range(&*file, 0, THREAD_MAX + 1)?;
+                missing = (thread.len() > THREAD_MAX).then_some(Error::Io(Errno::FBIG));
+                thread.truncate(THREAD_MAX);
+                thread
+            }
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
         };
-        Ok(ExportedWorker::new(entry, &record, &thread, &mut |call| {
-            let file = view.open_output(&row.member, call).ok()??;
-            let mut bytes = read_range(&*file, 0, OUTPUT_MAX + 1).ok()?;
+        let exported = ExportedWorker::new(entry, &record, &thread, &mut |call| {
+            let file = view.open_output(&row.member, call);
+            let bytes = file.and_then(|file| match file {
+                Some(file) => read_range(&*file, 0, OUTPUT_MAX + 1).map(Some),
+                None => Ok(None),
+            });
+            let mut bytes = bytes.map_err(|error| missing.get_or_insert(error).clone()).ok()??;
             let is_cut = bytes.len() > OUTPUT_MAX;
             bytes.truncate(OUTPUT_MAX);
             Some((String::from_utf8_lossy(&bytes).into_owned(), is_cut))
-        }))
+        });
+        Ok((exported, missing))
     }
 
     fn record_of(&self, row: &WorkerRow) -> Result<Arc<Record>> {

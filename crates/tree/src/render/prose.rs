@@ -299,31 +299,36 @@ impl CheckedProse {
 /// Returns `text` with citations of calls that do not exist struck out, and the number of these. A
 /// citation without a worker is of the only one.
 fn check_citations(text: &str, calls: &CitableCalls) -> (String, usize) {
-    static CITATION: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"\[(?:workers/)?(?:([^\[\]/\n]+)/)?tool_calls/([0-9]+)[^\]\n]*\]").ok()
+    static CITATION: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
+        let brackets = Regex::new(r"\[[^\[\]\n]*tool_calls/[0-9][^\[\]\n]*\]").ok()?;
+        // Calls in one pair of brackets stand after each other.
+        let call = r"(?:workers/)?(?:([^\[\]/\n,;]+)/)?tool_calls/([0-9]+)";
+        Some([brackets, Regex::new(call).ok()?])
     });
-    let Some(citation) = &*CITATION else { return (text.to_owned(), 0) };
+    let Some([brackets, call]) = &*CITATION else { return (text.to_owned(), 0) };
     let mut struck_out = 0;
-    let checked = citation.replace_all(text, |found: &Captures<'_>| {
-        let number = found.get(2).and_then(|number| number.as_str().parse().ok());
-        // A worker may be named by the beginning of its id. Without a name, it is the only one.
-        let named = found.get(1).map(|worker| worker.as_str()).unwrap_or_default();
-        let exact = calls.get(named);
-        let mut begun = calls.iter().filter(|(name, _)| name.starts_with(named));
-        let of_worker = exact.or_else(|| {
-            let (_, numbers) = begun.next()?;
-            begun.next().is_none().then_some(numbers)
-        });
+    let checked = brackets.replace_all(text, |found: &Captures<'_>| {
         let whole = found.get(0).map(|whole| whole.as_str()).unwrap_or_default();
-        match (of_worker, number) {
-            (Some(numbers), Some(number)) if numbers.contains(&number) => whole.to_owned(),
-            _ => {
-                struck_out += 1;
-                format!("[~~{}~~ no such call]", whole.trim_matches(['[', ']']))
-            }
+        if call.captures_iter(whole).all(|found| exists(&found, calls)) {
+            return whole.to_owned();
         }
+        struck_out += 1;
+        format!("[~~{}~~ no such call]", whole.trim_matches(['[', ']']))
     });
     (checked.into_owned(), struck_out)
+}
+
+/// Returns true if the call with the found worker and number exists.
+fn exists(found: &Captures<'_>, calls: &CitableCalls) -> bool {
+    let number = found.get(2).and_then(|number| number.as_str().parse().ok());
+    // A worker may be named by the beginning of its id. Without a name, it is the only one.
+    let named = found.get(1).map(|worker| worker.as_str().trim_start()).unwrap_or_default();
+    let mut begun = calls.iter().filter(|(name, _)| name.starts_with(named));
+    let of_worker = calls.get(named).or_else(|| {
+        let (_, numbers) = begun.next()?;
+        begun.next().is_none().then_some(numbers)
+    });
+    number.is_some_and(|number| of_worker.is_some_and(|numbers| numbers.contains(&number)))
 }
 
 #[cfg(test)]
@@ -349,6 +354,14 @@ mod tests {
                 "[~~tool_calls/99999999999999999999~~ no such call]",
                 1,
             ),
+            ("[tool_calls/001, tool_calls/3]", &one, "[tool_calls/001, tool_calls/3]", 0),
+            (
+                "[tool_calls/001, tool_calls/999]",
+                &one,
+                "[~~tool_calls/001, tool_calls/999~~ no such call]",
+                1,
+            ),
+            ("[a/tool_calls/1; b/tool_calls/2]", &two, "[a/tool_calls/1; b/tool_calls/2]", 0),
             ("[workers/a/tool_calls/1]", &two, "[workers/a/tool_calls/1]", 0),
             ("[w/tool_calls/1]", &one, "[w/tool_calls/1]", 0),
         ] {

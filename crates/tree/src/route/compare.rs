@@ -3,7 +3,7 @@
 //! The name of a worker may itself contain `..`, so a file name is split where that yields names of
 //! existing workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -78,6 +78,9 @@ impl CompareQuery {
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
+
+    /// Most workers that one comparison names.
+    pub const WORKERS_MAX: usize = WORKERS_MAX;
 
     /// Returns the workers to compare, found by name in `visible`.
     ///
@@ -160,7 +163,8 @@ enum SplitPreference {
 }
 
 fn has_duplicates(parts: &[&[u8]]) -> bool {
-    parts.iter().enumerate().any(|(at, part)| parts.iter().take(at).any(|earlier| earlier == part))
+    let mut seen = HashSet::new();
+    !parts.iter().all(|part| seen.insert(part))
 }
 
 /// Splits `names` into workers in the preferred way; among equal ways the first parts are shortest.

@@ -10,6 +10,7 @@ use crate::catalog::{Entry, EntryChange, Snapshot, WorkerLocation};
 use swarmletfs_base::error::{Error, Result};
 use swarmletfs_base::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use swarmletfs_base::name::{Name, RelPath, to_file_name};
+use swarmletfs_base::split::Split;
 use swarmletfs_base::store::Time;
 
 /// Names of workers by their locations. They hold regardless of the other workers in the stores.
@@ -364,6 +365,20 @@ fn is_visible(filter: &Filter, entry: &Entry) -> bool {
     matches(filter, entry.owner.as_ref(), entry.run.as_ref())
 }
 
+/// Longest name that programs accept for a file, in bytes.
+const FILE_NAME_MAX: usize = 255;
+
+/// Returns `<id>~<number>`, of which the id is shortened if the name would be too long for a file.
+fn numbered(id: &Name, number: u32) -> Option<Name> {
+    let suffix = format!("~{number}");
+    let room = FILE_NAME_MAX.saturating_sub(suffix.len());
+    let id = match std::str::from_utf8(id.as_bytes()) {
+        Ok(id) => id.split_at_most(room).0.as_bytes(),
+        Err(_) => id.as_bytes().split_at_most(room).0,
+    };
+    Name::new([id, suffix.as_bytes()].concat()).ok()
+}
+
 /// Gives each worker a unique name. `entries` must be sorted by id; a second worker with an id is
 /// named `<id>~2`, unless `kept_names` has another name for it.
 fn assign_names(entries: Vec<&Arc<Entry>>, kept_names: &KeptNames) -> Vec<Arc<Member>> {
@@ -372,20 +387,22 @@ fn assign_names(entries: Vec<&Arc<Entry>>, kept_names: &KeptNames) -> Vec<Arc<Me
     let mut taken: HashSet<Name> = kept.filter_map(|entry| kept_name(entry)).cloned().collect();
     let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.id.clone()).collect();
     let mut members = Vec::with_capacity(entries.len());
+    let mut last: Option<(&WorkerId, u32)> = None;
     for entry in entries {
         let id = &entry.id;
         let mut name = id.0.clone();
-        let mut number = 2_u32;
+        // The names of equal ids before are taken.
+        let mut number = last.filter(|(known, _)| *known == id).map_or(2, |(_, number)| number);
         if let Some(kept) = kept_name(entry).filter(|_| !kept_names.is_empty()) {
             name = kept.clone();
         } else {
-            while taken.contains(&name) || (number > 2 && ids.contains(&WorkerId(name.clone()))) {
-                let numbered = [id.0.as_bytes(), format!("~{number}").as_bytes()].concat();
-                let Ok(next) = Name::new(numbered) else { break };
+            while taken.contains(&name) || name != id.0 && ids.contains(&WorkerId(name.clone())) {
+                let Some(next) = numbered(&id.0, number) else { break };
                 name = next;
                 number += 1;
             }
         }
+        last = Some((id, number));
         taken.insert(name.clone());
         members.push(Arc::new(Member { name, entry: entry.clone() }));
     }

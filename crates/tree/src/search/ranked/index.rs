@@ -52,14 +52,6 @@ pub struct Unread {
     pub late: u64,
 }
 
-impl std::ops::AddAssign for Unread {
-    fn add_assign(&mut self, more: Unread) {
-        self.binary += more.binary;
-        self.unreadable += more.unreadable;
-        self.late += more.late;
-    }
-}
-
 /// The part of an index that a query needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IndexPart {

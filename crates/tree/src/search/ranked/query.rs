@@ -47,22 +47,22 @@ pub struct Filters {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FilterValues {
+pub struct FilterValues<T = String> {
     /// At least one of these has to match, unless the list is empty.
-    pub include: Vec<String>,
+    pub include: Vec<T>,
     /// None of these may match.
-    pub exclude: Vec<String>,
+    pub exclude: Vec<T>,
 }
 
-impl FilterValues {
+impl<T> FilterValues<T> {
     pub fn is_empty(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
     /// Returns true if `matches` accepts one of the included values and none of the excluded.
-    pub fn accepts(&self, matches: impl Fn(&str) -> bool) -> bool {
-        (self.include.is_empty() || self.include.iter().any(|value| matches(value)))
-            && !self.exclude.iter().any(|value| matches(value))
+    pub fn accepts(&self, matches: impl Fn(&T) -> bool) -> bool {
+        (self.include.is_empty() || self.include.iter().any(&matches))
+            && !self.exclude.iter().any(matches)
     }
 }
 

@@ -649,6 +649,7 @@ mod tests {
         let file = FileChunk {
             path: RelPath::parse("a").unwrap(),
             start: 0,
+            first: 0,
             passages: 30,
             words: 30,
             near: [0; NEAR.len()],

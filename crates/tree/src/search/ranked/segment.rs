@@ -34,7 +34,8 @@ pub(super) struct FileChunk {
     pub(super) path: RelPath,
     /// Offset of the chunk in the file, in bytes.
     pub(super) start: u64,
-    /// Number of passages; the first one stands for the file's name.
+    /// Number of the first passage, which stands for the file's name.
+    pub(super) first: u32,
     pub(super) passages: u32,
     pub(super) words: u64,
     /// Sum of the words of every passage's neighborhood, for each size in [`NEAR`].
@@ -225,7 +226,15 @@ impl SegmentWriter {
         });
         let passages = to_u32(counts.len());
         let words = sum(counts);
-        self.header.chunks.push(FileChunk { path: path.clone(), start, passages, words, near });
+        let first = self.header.chunks.last().map_or(0, |last| last.first + last.passages);
+        self.header.chunks.push(FileChunk {
+            path: path.clone(),
+            start,
+            first,
+            passages,
+            words,
+            near,
+        });
     }
 
     fn add_passage(&mut self, text: &str, length: usize, kind: PassageKind) {

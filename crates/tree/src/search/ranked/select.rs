@@ -415,9 +415,8 @@ impl RankedPassages {
 
     /// Returns the first passage of the chunk, which is its name, and the end of its passages.
     fn bounds(&self, id: PassageId) -> Option<(u32, u32)> {
-        let (before, rest) = self.header(id)?.chunks.split_at_checked(id.chunk as usize)?;
-        let first = before.iter().map(|chunk| chunk.passages).sum::<u32>();
-        Some((first, first + rest.first()?.passages))
+        let chunk = self.header(id)?.chunks.get(id.chunk as usize)?;
+        Some((chunk.first, chunk.first.checked_add(chunk.passages)?))
     }
 
     fn has_next(&self, id: PassageId) -> bool {
