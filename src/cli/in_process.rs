@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+pub use super::tree_commands::cat::read_file;
 pub use super::tree_commands::compare::compare_json;
 pub use super::tree_commands::grep::grep_json;
 pub use super::tree_commands::search::search_json;
@@ -22,12 +23,9 @@ use crate::catalog::Freshness;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::printable;
-use crate::tree::{Fh, Tree};
+use crate::tree::Tree;
 use crate::view::{Filter, View};
 use swarmletfs_record::write::{Durability, Error as WriteError, Store, StoreOptions};
-
-/// Size of one read, in bytes.
-const READ_SIZE: usize = 1 << 20;
 
 /// The stores of a command, with the filter of its view.
 pub struct Stores(StoreSelection);
@@ -86,33 +84,6 @@ impl Stores {
     ) -> anyhow::Result<WaitEnd> {
         wait::wait(&self.0, request, |_| {}, sleep)
     }
-}
-
-/// Reads an open file from `offset` on, at most `size` bytes, and closes it.
-///
-/// # Errors
-///
-/// Any error of [`Tree::read`].
-pub fn read_file(tree: &Tree, fh: Fh, offset: u64, size: Option<u64>) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let end = loop {
-        let done = bytes.len() as u64;
-        let left = size.map_or(u64::MAX, |size| size.saturating_sub(done));
-        let want = usize::try_from(left).unwrap_or(usize::MAX).min(READ_SIZE);
-        if want == 0 {
-            break Ok(0);
-        }
-        let read = tree.read(fh, offset.saturating_add(done), want, |part| {
-            bytes.extend_from_slice(part);
-            part.len()
-        });
-        match read {
-            Ok(read) if read > 0 => {}
-            end => break end,
-        }
-    };
-    tree.release(fh);
-    end.map(|_| bytes)
 }
 
 /// Returns the message for a path of the tree that cannot be read.

@@ -22,7 +22,6 @@ use super::exit::{self, UsageError};
 pub(super) use super::sizes::parse_size;
 use super::spool::SpoolSession;
 use super::terminal::{display_path, print_message};
-use super::tree_commands::format::human_size;
 use crate::approval::Merging;
 use crate::store::is_object_url;
 use crate::trace::KnownFormat;
@@ -326,7 +325,8 @@ pub(super) fn read_stdin(max: u64, cure: &str) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::stdin().lock().take(max + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
     if bytes.len() as u64 > max {
-        bail!("cannot use stdin: it has more than {}; try {cure}", human_size(max));
+        let text = format!("cannot use stdin: it has more than {} MiB; try {cure}", max >> 20);
+        return Err(UsageError(text).into());
     }
     Ok(bytes)
 }

@@ -186,7 +186,7 @@ fn notes_that_cannot_be_set_are_refused_and_change_nothing() {
     let before = metadata(&store, "w1");
     let long = "x".repeat((1 << 20) + 1);
     record(&store, &["worker", "annotate", "w1", "-"], long)
-        .assert_failure(2, &["cannot use", "as a note: it has more than 1048576 bytes"]);
+        .assert_failure(2, &["cannot use stdin: it has more than 1 MiB; try shorter notes"]);
     record(&store, &["worker", "annotate", "w1", "-"], b"\xff").assert_failure(1, &["not UTF-8"]);
     record(&store, &["worker", "annotate", "w9", "x"], "").assert_failure(1, &["cannot find"]);
     assert_eq!(metadata(&store, "w1"), before);

@@ -10,14 +10,13 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
-use crate::cli::in_process::read_file;
 use crate::cli::pager::AnswerKind;
 use crate::cli::read_session::TimeArgs;
 use crate::cli::store_selection::StoreSelection;
 use crate::cli::view_args;
 use crate::error::Result;
 use crate::name::printable;
-use crate::tree::{Fh, Symlinks};
+use crate::tree::{Fh, Symlinks, Tree};
 
 pub(crate) const HELP: &str = "\
 No mount is needed. Paths start at the root of the tree, as in a mount. Unlisted names such as \
@@ -82,6 +81,33 @@ pub(crate) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
         Err(error) if is_absence(&error) => Ok(Vec::new()),
         read => read.with_context(|| format!("cannot read {}", printable(path))),
     }
+}
+
+/// Reads an open file from `offset` on, at most `size` bytes, and closes it.
+///
+/// # Errors
+///
+/// Any error of [`Tree::read`].
+pub fn read_file(tree: &Tree, fh: Fh, offset: u64, size: Option<u64>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        let done = bytes.len() as u64;
+        let left = size.map_or(u64::MAX, |size| size.saturating_sub(done));
+        let want = usize::try_from(left).unwrap_or(usize::MAX).min(READ_SIZE);
+        if want == 0 {
+            break Ok(0);
+        }
+        let read = tree.read(fh, offset.saturating_add(done), want, |part| {
+            bytes.extend_from_slice(part);
+            part.len()
+        });
+        match read {
+            Ok(read) if read > 0 => {}
+            end => break end,
+        }
+    };
+    tree.release(fh);
+    end.map(|_| bytes)
 }
 
 /// Returns the bytes of the file at `path`, from the root of the tree.

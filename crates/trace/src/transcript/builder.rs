@@ -178,12 +178,11 @@ impl<'f> IndexBuilder<'f> {
     pub(super) fn end_document(&mut self, bad: u64, torn: Option<bool>) {
         let is_lost = torn == Some(true);
         let number = if is_lost { self.document_conversation() } else { self.document };
-        let Some(number) = number else { return };
+        let (Some(number), lost) = (number, bad + u64::from(is_lost)) else { return };
         if torn.is_some() {
             self.set_status(number, Status::Unknown, Some("its record is torn"));
         }
-        let conversation = self.conversation(number).into_iter();
-        conversation.for_each(|own| own.bad_records += bad + u64::from(is_lost));
+        self.conversation(number).into_iter().for_each(|own| own.bad_records += lost);
     }
 
     /// Returns the number of the conversation of the document that is being read. Adds it under

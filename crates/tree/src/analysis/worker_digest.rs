@@ -101,21 +101,23 @@ impl WorkerRow {
     }
 }
 
-/// Returns the position of the parent of each worker, if it is among `rows`. A worker states its
-/// parent's ID within its own store.
+/// Returns the position of the parent of each worker, if it is among `rows`. The parent is in the
+/// same store, or else in another one.
 pub(super) fn parents(rows: &[WorkerRow]) -> Vec<Option<usize>> {
-    let mut by_id: HashMap<(usize, &[u8]), usize> = HashMap::new();
+    let mut by_id: HashMap<(Option<usize>, &[u8]), usize> = HashMap::new();
     for (at, WorkerRow { member, .. }) in rows.iter().enumerate() {
-        let known =
-            by_id.entry((member.entry.source(), member.entry.id.0.as_bytes())).or_insert(at);
-        // Among workers with one ID, the smallest name is the plain one.
-        if rows.get(*known).is_some_and(|row| member.name < row.member.name) {
-            *known = at;
+        for store in [Some(member.entry.source()), None] {
+            let known = by_id.entry((store, member.entry.id.0.as_bytes())).or_insert(at);
+            // Among workers with one ID, the smallest name is the plain one.
+            if rows.get(*known).is_some_and(|row| member.name < row.member.name) {
+                *known = at;
+            }
         }
     }
     let parents = rows.iter().map(|row| {
         let parent = row.worker().parent.clone()?;
-        by_id.get(&(row.member.entry.source(), parent.as_bytes())).copied()
+        let stores = [Some(row.member.entry.source()), None];
+        stores.into_iter().find_map(|store| by_id.get(&(store, parent.as_bytes())).copied())
     });
     parents.collect()
 }
